@@ -1,6 +1,8 @@
 """How `distdbg explain` grows with the ranks of one of our own dumps: stacks, recorder and heartbeats of every rank.
 
-    python benchmarks/dump_scale.py [--ranks 512 2048 16384] [--folder DIR]
+    python benchmarks/dump_scale.py [--ranks 512 2048 16384 100000] [--check] [--folder DIR]
+
+--check: exit code 1 where 16,384 ranks take over 15 s of CPU or 200 MiB, or 100,000 over 60 s or 1 GB.
 
 A real job of 2 nodes x 2 ranks is launched and dumped while one rank sleeps and three wait for it in a collective. Its
 dump is then multiplied: more nodes of eight ranks with their own process ids, each rank with the files that a capture
@@ -26,6 +28,8 @@ from explain_scale import measure
 
 PROGRAM = Path(__file__).parent.parent / "tests" / "programs" / "hangs" / "sleeps_in_step.py"
 SLEEPER = 2
+#: CPU seconds and MiB that a dump of so many ranks may take.
+MOST = {16384: (15.0, 200.0), 100_000: (60.0, 1024.0)}
 RANKS_A_NODE = 8
 
 
@@ -74,7 +78,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[512, 2048, 16384])
     parser.add_argument("--folder", type=Path, help="where to generate; about 10 KB a rank")
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    over = 0
     top = Path(tempfile.mkdtemp(prefix="dump-scale-", dir=options.folder))
     try:
         real = real_dump(top)
@@ -88,11 +94,14 @@ def main() -> None:
             cpu, peak, code, said = measure([sys.executable, "-m", "distdbg", "explain", "--json", str(folder)])
             wall = time.monotonic() - begun
             print(f"{ranks:>6} {len(files):>7} {size:>6.0f} {wall:>7.1f} {cpu:>7.1f} {peak:>9.0f}  {code}", flush=True)
+            most_cpu, most_peak = MOST.get(ranks, (cpu, peak))
+            over += cpu > most_cpu or peak > most_peak
             named = [f["ranks"] for f in json.loads(said)["findings"] if f["severity"] == "error"]
             assert named == [[sleeper]], f"rank {sleeper} sleeps, {named} found"
             shutil.rmtree(folder)
     finally:
         shutil.rmtree(top)
+    sys.exit(1 if options.check and over else 0)
 
 
 if __name__ == "__main__":

@@ -136,15 +136,15 @@ def _seen(fault: Fault, bed: Bed, job: Job) -> str:
         first = (job.report()["findings"] or [{}])[0]
     except ValueError:  # no rank was ever started: a sentence says why
         first = {}
-    told = first if first.get("severity") == "error" else {}
-    right = (told.get("id", ""), told.get("ranks", []), code) == (fault.finding, fault.ranks, fault.code)
+    error = first if first.get("severity") == "error" else {}
+    right = (error.get("id", ""), error.get("ranks", []), code) == (fault.finding, fault.ranks, fault.code)
     orphans = "none"
     try:
         nothing_is_left(bed)
     except AssertionError as left:
         orphans = f"LEFT: {left}"
     times = f"{named or ended:.0f} s | {ended:.0f} s" if fault.strike and fault.finding else "– | –"
-    found = f"`{told['id']}` {told['ranks']}" if told else "none"
+    found = f"`{error['id']}` {error['ranks']}" if error else "none"
     return f"{times} | {found} | {code} | {orphans} |{'' if right else '  <-- not as expected'}"
 
 

@@ -101,12 +101,12 @@ def commands(variant: str, nodes: int, per_node: int, arguments: list[str]) -> I
 def measure_start(variant: str) -> dict[str, float]:
     """Wall and CPU seconds from the command to the end of the first step, 2 nodes of 1 rank."""
     with tempfile.TemporaryDirectory() as folder:
-        told, let_go = Path(folder, "told"), Path(folder, "let-go")
-        os.mkfifo(told)
+        fifo_path, let_go = Path(folder, "first-step"), Path(folder, "let-go")
+        os.mkfifo(fifo_path)
         os.mkfifo(let_go)
-        run = Run(variant, 2, 1, ["first-step", str(told), str(let_go)])
-        tell_of_its_end(run, told)
-        first_step = float(told.read_text())
+        run = Run(variant, 2, 1, ["first-step", str(fifo_path), str(let_go)])
+        tell_of_its_end(run, fifo_path)
+        first_step = float(fifo_path.read_text())
         cpu = sum(sum(process.cpu_times()[:4]) for process in run.tree())  # own and waited-for children's
         let_go.write_text("go")
         run.output()

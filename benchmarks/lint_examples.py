@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from distdbg.lint.linting import Linted, lint_files, lint_text
-from distdbg.lint.script.parsing import Unreadable
+from distdbg.lint.script.parsing import UnreadableScript
 from distdbg.model import Finding
 
 IDS = {
@@ -53,7 +53,7 @@ def text_at(mirrors: Path, repo: str, commit: str, path: str) -> str | None:
 
 
 @lru_cache(maxsize=2)
-def linted_together(mirrors: Path, repo: str, commit: str) -> dict[str, Linted | Unreadable]:
+def linted_together(mirrors: Path, repo: str, commit: str) -> dict[str, Linted | UnreadableScript]:
     folder = mirrors / repo.replace("/", "+") / "repo"
     archive_ = ["git", "-C", str(folder), "archive", commit, ":(glob)**/*.py"]  # a mirror may lack large files
     done = subprocess.run(archive_, capture_output=True, check=False)

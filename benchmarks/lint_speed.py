@@ -14,7 +14,7 @@ from pathlib import Path
 
 from distdbg.collect.files.sources import find_sources
 from distdbg.lint.linting import lint_files, lint_text
-from distdbg.lint.script.parsing import Unreadable
+from distdbg.lint.script.parsing import UnreadableScript
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,7 @@ def main() -> None:
             begun = time.process_time()
             try:
                 lint_text(source.path, source.text or "")
-            except Unreadable:
+            except UnreadableScript:
                 continue
             best[source.path] = min(best.get(source.path, 1e9), time.process_time() - begun)
     begun = time.process_time()

@@ -55,12 +55,12 @@ class Training:
         self.optimizer.zero_grad()
 
 
-def first_step(told: str, let_go: str) -> None:
+def first_step(fifo_path: str, let_go: str) -> None:
     training = Training(work=0)
     training.step(next(training.batches()))
     dist.barrier()
     if dist.get_rank() == 0:
-        with Path(told).open("w") as fifo:
+        with Path(fifo_path).open("w") as fifo:
             fifo.write(repr(time.time()))
         Path(let_go).read_text()
     dist.barrier()
@@ -118,8 +118,8 @@ def sleep(seconds: float) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["first-step", told, let_go]:
-            first_step(told, let_go)
+        case ["first-step", fifo_path, let_go]:
+            first_step(fifo_path, let_go)
         case ["steps", count, work]:
             steps(int(count), int(work))
         case ["calibrate"]:

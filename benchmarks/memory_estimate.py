@@ -187,9 +187,9 @@ def in_a_child(call: Callable[[], int]) -> int:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as file:
-        told = file.read()
+        text = file.read()
     os.waitpid(child, 0)
-    return int(told)
+    return int(text)
 
 
 def on_cuda(only: str, ways: Sequence[tuple[str, int, str]]) -> list[dict[str, object]]:

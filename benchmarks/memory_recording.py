@@ -47,14 +47,14 @@ def steps(width: int, hidden: int) -> Iterator[str]:
 
 def turn(loop: Iterator[str], watch: Any, session: Session | None, count: int) -> float:  # noqa: ANN401
     """Microseconds of a step. With a session the watch hears of each phase's end."""
-    heard = {"backward": watch._forward_ends, "optimizer": watch._backward_ends, "step": watch._step_ends}
+    subscribed = {"backward": watch._forward_ends, "optimizer": watch._backward_ends, "step": watch._step_ends}
     torch.cuda.synchronize()
     begun = time.perf_counter()
     for _ in range(3 * count):
         where = next(loop)
         if session is not None:
             session.count += where == "step"
-            heard[where](None)
+            subscribed[where](None)
     torch.cuda.synchronize()
     return (time.perf_counter() - begun) / count * 1e6
 
@@ -93,9 +93,9 @@ def main() -> int:
         print("not measured: there is no CUDA device here", file=sys.stderr)
         return 0
     found = {kind: measure(kind, arguments.rounds) for kind in _KINDS}
-    for kind, told in found.items():
-        print(f"{kind}: a step of {told['step_us']:.0f} us, {told['more_us']:+.1f} us with --memory "
-              f"({100 * told['more_share']:+.2f} %), {told['lines']} lines")  # fmt: skip
+    for kind, figure in found.items():
+        print(f"{kind}: a step of {figure['step_us']:.0f} us, {figure['more_us']:+.1f} us with --memory "
+              f"({100 * figure['more_share']:+.2f} %), {figure['lines']} lines")  # fmt: skip
     driver = asked_of_the_driver()
     print(f"NV, by a rank: {driver['mem_get_info_us']:.0f} us; all figures of NVML: {driver['nvml_us']:.0f} us")
     if arguments.json:

@@ -29,8 +29,8 @@ with tempfile.TemporaryDirectory() as folder:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    told = [_once() for _ in range(parser.parse_args().rounds)]
-    cpu, wall = (statistics.median(one[at] for one in told) for at in (0, 1))
+    costs = [_once() for _ in range(parser.parse_args().rounds)]
+    cpu, wall = (statistics.median(one[at] for one in costs) for at in (0, 1))
     print(f"{cpu:.0f} ms of CPU, {wall:.0f} ms")
 
 

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import torch
 
-from distdbg.worker.profile.lines import Lines
-from distdbg.worker.profile.profiler import begin
-from distdbg.worker.profile.writing import pack
+from distdbg.worker.profile.events import Lines
+from distdbg.worker.profile.profiler import begin, pack
 
 STEPS = 10
 

@@ -48,7 +48,7 @@ def write_run(folder: Path, ranks: int, looks: int) -> None:
 
 
 def figures(ranks: range, look: int) -> dict[str, Any]:
-    told = [
+    rows = [
         {"rank": r, "pid": 1000 + r, "step": 12 * look, "phase": "backward", "rate": 9.8, "data_wait": 0.01,
          "step_ms": (18.0 if r % 1000 == 7 else 12.0) + (look * r) % 7 / 10, "epochs": 0, "cpu": 10.0 * look,
          "rss": (9 if r % 1000 == 7 else 4) << 30, "anon": 3 << 30, "alive": True, "exit_code": None}
@@ -60,7 +60,7 @@ def figures(ranks: range, look: int) -> dict[str, Any]:
         for r in ranks
     ]  # fmt: skip
     memory = {"oom_kill": 0, "limit": None, "current": 1 << 36, "available": 600 << 30}
-    return {"t": T0 + 10 * look, "event": "metrics", "ranks": told, "memory": memory, "gpus": gpus}
+    return {"t": T0 + 10 * look, "event": "metrics", "ranks": rows, "memory": memory, "gpus": gpus}
 
 
 def measure(folder: Path, ranks: int, looks: int) -> dict[str, float]:

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distdbg.shrink.checkpoint.header import render_header
+from distdbg.shrink.checkpoint.tensors import render_header
 
 LAYERS, SHARDS = 48, 21
 HEAD = 128

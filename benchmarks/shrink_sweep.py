@@ -24,10 +24,10 @@ from typing import Any
 
 from distdbg.errors import DistdbgError, Refused
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import Shrunk, WantedLayers, shrink
+from distdbg.shrink.probe.shrinking import ShrunkModel, WantedLayers, shrink
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.comparing import compare
-from distdbg.shrink.verify.kept import Kept
+from distdbg.shrink.verify.kept import KeptStack
 from distdbg.shrink.verify.task import on_meta
 
 #: of this process, not of the clock: a machine may have other things to do
@@ -63,9 +63,9 @@ def main() -> None:
     print(f"transformers {transformers.__version__}, {len(rows)} types; {_builds(rows)}")
     for line in table(rows):
         print(line)
-    told = Counter(row["each_layer"].partition(":")[0].partition(",")[0] for row in rows if row.get("each_layer"))
-    if told:
-        print("each layer against the kept one of its kind:", ", ".join(f"{word} {n}" for word, n in told.items()))
+    counts = Counter(row["each_layer"].partition(":")[0].partition(",")[0] for row in rows if row.get("each_layer"))
+    if counts:
+        print("each layer against the kept one of its kind:", ", ".join(f"{word} {n}" for word, n in counts.items()))
 
 
 def _known(file: Path | None) -> list[dict[str, Any]]:
@@ -117,11 +117,11 @@ def look(model_type: str, *, each: bool = False) -> dict[str, Any]:
     return row | {"seconds": round(time.monotonic() - begin, 2)}
 
 
-def _each_layer(builder: Builder, found: Shrunk) -> str:
+def _each_layer(builder: Builder, found: ShrunkModel) -> str:
     stacks = []
     for stack in found.stacks:
         kinds = [[i for i, one in enumerate(stack.kinds) if one == kind] for kind in sorted(set(stack.kinds))]
-        stacks += [Kept(path, stack.group.layers, stack.kept, {}, kinds) for path in stack.group.stacks]
+        stacks += [KeptStack(path, stack.group.layers, stack.kept, {}, kinds) for path in stack.group.stacks]
     model = on_meta(builder)
     return compare(model, model, stacks)["each_layer"] if stacks else ""
 

@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from worker_overhead import STEPS, steps
 
-from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import encode
@@ -117,7 +116,7 @@ def _session(folder: str) -> Any:  # noqa: ANN401
 
     page = PageWriter(f"{folder}/page", 0, 1)
     bus = Bus(ImportWatch(_fail), _fail)
-    heartbeat.subscribe(bus, page)
+    page.subscribe(bus)
     return SimpleNamespace(bus=bus, page=page, fact=fact, link=SimpleNamespace(send=send), rank=0, stem=f"{folder}/0")
 
 

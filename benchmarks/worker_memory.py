@@ -55,13 +55,13 @@ dist.destroy_process_group()
 
 def measure(command: list[str], steps: int, folder: Path) -> list[float]:
     """MiB resident at each tenth of the steps."""
-    script, told = folder / "steps.py", folder / "told.json"
+    script, sizes_path = folder / "steps.py", folder / "sizes.json"
     script.write_text(SCRIPT)
-    argv = [*command, str(script), str(steps), str(told)]
+    argv = [*command, str(script), str(steps), str(sizes_path)]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
-    return [size / 2**20 for size in json.loads(told.read_text())]
+    return [size / 2**20 for size in json.loads(sizes_path.read_text())]
 
 
 def main() -> int:

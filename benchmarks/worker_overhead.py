@@ -32,7 +32,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.guards.shared.base import GuardContext
@@ -81,7 +80,7 @@ class Switch:
 
 def _owners() -> Iterator[Any]:
     """Every module that is listened to, and the classes in it."""
-    for name in {name for places in HOOK_POINTS.values() for name, _ in places} | {"torch.autograd.graph"}:
+    for name in {name for places in HOOK_POINTS.values() for name, _, _ in places} | {"torch.autograd.graph"}:
         module = sys.modules.get(name)
         if module is not None:
             yield module
@@ -116,8 +115,8 @@ def measure_steps(page: PageWriter, rounds: int, work: int, *, guards: bool) -> 
     def step() -> None:
         next(loop)
 
-    told = {"hooks": len(switch), "rounds": rounds}
-    return told | {"step": alternate(switch, step, rounds),
+    figures = {"hooks": len(switch), "rounds": rounds}
+    return figures | {"step": alternate(switch, step, rounds),
                    "collective": alternate(switch, lambda: dist.all_reduce(numbers), rounds)}  # fmt: skip
 
 
@@ -145,7 +144,7 @@ def alternate(switch: Switch, call: Callable[[], object], rounds: int) -> dict[s
 
 def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
     """What a session does that costs a step."""
-    heartbeat.subscribe(bus, page)
+    page.subscribe(bus)
     with tempfile.TemporaryDirectory() as folder:  # what is open stays
         CallLog(f"{folder}/00000").subscribe(bus, page)
     model = LastModel(bus)
@@ -242,9 +241,9 @@ def main() -> int:
     return 1 if arguments.check and over else 0
 
 
-def _words(told: dict[str, Any]) -> str:
-    low, high = told["added_us_95"]
-    return f"{told['plain_us']} us: +{told['added_us']} us (95 %: {low} to {high})"
+def _words(figures: dict[str, Any]) -> str:
+    low, high = figures["added_us_95"]
+    return f"{figures['plain_us']} us: +{figures['added_us']} us (95 %: {low} to {high})"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Finds what ships beside the package: training scripts, presets, messages, sbatch templates, programs for guards.
+"""Find the files that ship beside the package: training scripts, presets, messages, sbatch templates, guard programs.
 
 In a wheel these lie in `distdbg/_assets`; in a checkout they are the top folders of the repository, but for the last.
 """

@@ -1,4 +1,4 @@
-"""The names of the installed backends: `local`, `ssh`, `slurm`, and those that other packages bring.
+"""List the installed backends: `local`, `ssh`, `slurm`, and those of other packages.
 
 A backend is an entry point of the group `distdbg.backends`; distdbg/launch/backends/__init__.py loads it.
 """
@@ -20,7 +20,8 @@ AUTO = "auto"
 
 @cache
 def entry_points() -> dict[str, EntryPoint]:
-    """By name, in alphabetical order. Of two of one name distdbg's own counts, else the first on sys.path."""
+    """The entry points of the backends by name, in alphabetical order. Of two with one name distdbg's own is used, else
+    the first on sys.path."""
     from importlib import metadata
 
     found = {entry.name: entry for entry in _own()}

@@ -1,4 +1,4 @@
-"""The values of a job's secrets, kept so that they can be found in text and by nobody else.
+"""Find the values of a job's secrets in text, from hashes that reveal them to nobody.
 
 The launcher knows the values of the secret environment variables and arguments; a report that is rebuilt elsewhere does
 not. job.json keeps a salted scrypt digest of each, its length, and one byte of a fast digest: a word of the report that
@@ -24,7 +24,7 @@ MOST_VALUES = 64
 _WORK = 1 << 12
 #: words of one report that are hashed at most: 5 s
 _MOST_TRIES = 1000
-#: a word with what may stand in a token, a password or an address
+#: a word of the characters of tokens, passwords and addresses
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;]+")
 
 
@@ -46,13 +46,13 @@ class HiddenValues:
             match entry:
                 case {"length": int(length), "hint": int(hint), "salt": str(salt), "digest": str(digest)}:
                     try:
-                        told = hint, bytes.fromhex(salt), bytes.fromhex(digest)
+                        known = hint, bytes.fromhex(salt), bytes.fromhex(digest)
                     except ValueError:
                         continue
-                    self._known.setdefault(length, []).append(told)
+                    self._known.setdefault(length, []).append(known)
 
     def mask(self, text: str) -> str:
-        """Without the job's own secrets, and without what looks like one."""
+        """The text with the job's own secrets masked, and everything that looks like a secret."""
         for value in sorted(self._found(text), key=len, reverse=True):
             text = text.replace(value, MASK)
         return mask_text(text)

@@ -1,6 +1,6 @@
-"""A job file as YAML: its values, and the line of every key for what is said of it.
+"""Read a job file as YAML: its values, and the line of every key for messages.
 
-Plain words are taken as they stand in the file. YAML would make 8 of 010, 750 of 12:30 and 0.1 of 0.10, which is not
+Plain words are taken as they are in the file. YAML would make 8 of 010, 750 of 12:30 and 0.1 of 0.10, which is not
 what a program or a variable should get, and true of the key `on`.
 """
 
@@ -48,7 +48,7 @@ class JobFile:
     lines: Mapping[Keys, int]
 
     def line(self, keys: Keys) -> int:
-        """Of the key, or of the nearest one above it; 0 where none stands in the file."""
+        """The line of the key, or of the nearest one above it; 0 where the file has neither."""
         return next((self.lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.lines), 0)
 
     def error(self, mistakes: Sequence[Mistake]) -> JobFileError:
@@ -85,7 +85,7 @@ def _found(value: object) -> str:
 
 
 def read_job_file(path: Path) -> JobFile:
-    """Raises JobFileError for what is no YAML mapping, and for keys that stand twice."""
+    """Raises JobFileError for text that is no YAML mapping, and for keys that occur twice."""
     text = _read(path)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
@@ -142,7 +142,7 @@ def _lines_of(path: Path, root: yaml.MappingNode) -> dict[Keys, int]:
     doubled: list[Mistake] = []
     for keys, line in _keys(root, ()):
         if keys in lines:
-            doubled.append((line, f"the key {'.'.join(keys)!r} stands here again; it is in line {lines[keys]} already"))
+            doubled.append((line, f"the key {'.'.join(keys)!r} is here again; it is in line {lines[keys]} already"))
         lines.setdefault(keys, line)
     if doubled:
         raise JobFile(path, {}, lines).error(doubled)
@@ -159,7 +159,7 @@ def _keys(node: yaml.MappingNode, above: Keys) -> Iterator[tuple[Keys, int]]:
 
 
 def _keep_words(loader: Any, root: yaml.MappingNode) -> None:  # noqa: ANN401 -- one of two loaders
-    """Take plain words as they stand, three levels deep. Null stays null, and so do true and false of switches."""
+    """Keep plain words as written, three levels deep. Null stays null, and so do true and false of switches."""
     for key, value in root.value:
         below = _inner(value)
         below += [deeper for node in below for deeper in _inner(node)]

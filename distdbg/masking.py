@@ -1,4 +1,4 @@
-"""What must not stand in a record: masked by its name, by its own look, or as the credentials of an address. Pure.
+"""Mask secrets in records: by their names, by their form, or as the credentials of an address. Pure.
 
 Better one value too many than one too few: what is masked here was only for people to read.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 MASK = "********"
-#: Words of a name that make its value a secret, wherever they stand in it.
+#: Words of a name that make its value a secret, at any place in it.
 _SECRET_WORDS = frozenset(
     {"tokens", "secrets", "passwords", "pwd", "pass", "credential", "credentials", "cred", "creds", "auth", "bearer",
      "authorization", "authentication", "cookie", "cookies", "signature", "sig", "sas", "pat", "jwt", "dsn", "otp",
@@ -26,10 +26,10 @@ _PLAIN_KEYS = ("sort", "primary", "foreign", "group", "partition", "value", "dic
 #: These sound secret and are not: paths, sizes, switches.
 _PLAIN_NAMES = {"SSH_AUTH_SOCK", "XAUTHORITY", "PWD", "OLDPWD"}
 _PLAIN_ENDS = ("path", "file", "dir", "parallelism", "size", "len", "length", "name", "type", "url", "limit")
-#: Tokens that show what they are by their beginning.
+#: Tokens that show what they are by their beginning: hf_trainer.py is none.
 _LOOKS = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|sk-|rk_live_|sk_live_|xox[abeprs]-|AKIA|ASIA|AIza"
-    r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,2000}\.)[\w.\-/+=]{8,}"
+    r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,2000}\.)(?![\w\-]*\.py\b)[\w.\-/+=]{8,}"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S)
 _URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]{0,30}://)[^\s/?#\"'@]*(?:@[^\s/?#\"'@]*)*@", re.I)
@@ -45,7 +45,8 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def sounds_secret(name: str) -> bool:
-    """By the words of a name: HF_TOKEN, --api-key, dbPassword; not TOKENIZERS_PARALLELISM, not AUTHOR."""
+    """Whether a name is that of a secret, by its words: HF_TOKEN, --api-key, dbPassword; not TOKENIZERS_PARALLELISM,
+    not AUTHOR."""
     words = _words(name)
     if not words or name in _PLAIN_NAMES or words[-1] in _PLAIN_ENDS:
         return False
@@ -70,8 +71,8 @@ def _mask_assigned(text: str) -> str:
     shown: list[str] = []
     done = 0
     for name in _NAME.finditer(text):
-        sign = _SIGN.match(text, name.end()) if name.start() >= done else None
-        value = _VALUE.match(text, sign.end()) if sign and sounds_secret(name.group()) else None
+        separator = _SIGN.match(text, name.end()) if name.start() >= done else None
+        value = _VALUE.match(text, separator.end()) if separator and sounds_secret(name.group()) else None
         if value is None or value.lastgroup is None:
             continue
         start, end = value.span(value.lastgroup)
@@ -102,7 +103,7 @@ def _words(name: str) -> list[str]:
 
 
 def mask_argv(argv: Sequence[str]) -> list[str]:
-    """A command line: `--token=…`, `--token …`, NAME=VALUE, and whatever stands inside one word."""
+    """Mask a command line: `--token=…`, `--token …`, NAME=VALUE, and secrets inside one word."""
     masked: list[str] = []
     before = ""
     for word in argv:

@@ -1,4 +1,4 @@
-"""The nouns that every part shares: findings, their evidence, the report. Frozen, plain, pure.
+"""The types that every part shares: findings, their evidence, the report. Frozen, plain, pure.
 
 The JSON forms of these are the contract `distdbg.report/1`; field names here are the keys there.
 """
@@ -41,7 +41,7 @@ class CauseClass(IntEnum):
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a finding's evidence stands. `path` is relative to the run directory; `line` is 1-based or None."""
+    """The place of a finding's evidence. `path` is relative to the run directory; `line` is 1-based or None."""
 
     path: str
     line: int | None = None
@@ -68,6 +68,9 @@ class Finding:
     first_seen: float | None = None
     #: of a job on GPUs: whether the host of these ranks is at fault, or their device. None where that is no question.
     side: Literal["host", "device"] | None = None
+    #: of a hang: the part of the model whose operation the ranks wait in, and forward or backward; empty where unknown
+    module: str = ""
+    phase: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,9 @@ class Unknown:
     what: str
     because: str
     decisive: bool = False
+    #: of preflight: the row of the table, and the nodes that it is not known of
+    row: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Text of others as plain text: what a terminal or a page would obey is dropped or made visible. Pure.
+"""Make foreign text plain: control sequences of terminals and pages are dropped or made visible. Pure.
 
 Others are scripts and what they print, file and host names, values of configs, messages of libraries. `clean` and
 `one_line` are for text that becomes part of ours; `guarded` is the last look at all that goes to a terminal.
@@ -45,7 +45,8 @@ def shortened(text: str, most: int = 1000) -> str:
 
 
 def without_controls(text: str) -> str:
-    """As clean, but what is no text leaves no trace: for what is searched, and for lines beside others."""
+    """Like clean, but control characters are removed without a trace: for text that is searched, and for lines in a
+    list."""
     return text if text.isprintable() else _ODD.sub("", text)
 
 

@@ -24,7 +24,7 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-#: A name that somebody else has taken is not used; so many are tried.
+#: A name that is taken is not used; this many are tried.
 _NAMES_TRIED = 8
 
 
@@ -100,9 +100,9 @@ def write_json(path: str | os.PathLike[str], value: object) -> None:
 
 
 def write_through(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
-    """For what only writes to a name, as torch.save does: `write` gets the name of an empty private file.
+    """Write a file by a function that takes a name only, as torch.save: `write` gets the name of an empty private file.
 
-    Raises what it raises; then nothing is left.
+    Raises what it raises; then no file is left.
     """
     whole = WholeFile(path)
     with whole:

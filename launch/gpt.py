@@ -92,7 +92,7 @@ class ResumableSampler(DistributedSampler[tuple[Tensor, Tensor]]):
 
 
 def loader(split: str, batch_size: int) -> DataLoader[tuple[Tensor, Tensor]]:
-    """This rank's share of a split, shuffled anew in each epoch where it is for training (if told: set_epoch)."""
+    """This rank's share of a split, shuffled anew in each epoch where it is for training (with set_epoch)."""
     # All ranks get as many batches: one that had more would wait for the others in vain. Training drops what does not
     # go round, and all its batches are equal; what one epoch leaves out, the next one shuffles in. Validation leaves
     # nothing out: the sampler gives some windows twice instead, and the last batch is shorter, on all ranks.

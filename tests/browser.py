@@ -18,12 +18,12 @@ OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm
 AROUND = """
 const raised = []; addEventListener("error", (event) => raised.push(event.message));
 addEventListener("securitypolicyviolation", (event) => raised.push(event.violatedDirective + " " + event.blockedURI));
-const told = {}; const tell = (name, value) => { told[name] = value; };
+const values = {}; const tell = (name, value) => { values[name] = value; };
 addEventListener("load", () => {
   try { %s } catch (error) { raised.push(String(error)); }
   raised.push(...performance.getEntriesByType("resource").map((entry) => entry.name));
-  const left = document.createElement("pre"); left.id = "told";
-  left.textContent = JSON.stringify({ told, raised });
+  const left = document.createElement("pre"); left.id = "values";
+  left.textContent = JSON.stringify({ values, raised });
   document.body.append(left);
 });
 """
@@ -48,8 +48,8 @@ def run_in_page(page, script, tmp_path, *, dark=False):
     more = [f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     done = subprocess.run([browser, *OPTIONS, *more, "--dump-dom", path.as_uri()], capture_output=True, text=True,
                           timeout=120, check=True)  # fmt: skip
-    found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    found = re.search(r'<pre id="values">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
     left = json.loads(html.unescape(found[1]))
     assert left["raised"] == []
-    return left["told"]
+    return left["values"]

@@ -29,6 +29,7 @@ import pytest
 
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
+from tests.cpu_costs import CpuCosts
 from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
 
 # Each worker of pytest-xdist, and each command that a test starts, would compile all that it imports.
@@ -147,6 +148,18 @@ def need() -> Callable[[str, str], str]:
     return find
 
 
+def nodes_of(program: Path) -> int:
+    """How many nodes with two ranks each a program of tests/programs runs on: 1 where its docstring has the line
+    `On two ranks.`, else 2."""
+    return 1 if "\nOn two ranks.\n" in program.read_text() else 2
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """For what a fixture of a whole module starts: as `own_home` gives it to a test, with `folder` for its home."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in FOREIGN_NAMES}
+    return own | {"HOME": str(folder), MARK: str(folder), "PYTHONPATH": str(AT_EXIT)}
+
+
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's own settings, caches or scheduler environment."""
@@ -202,6 +215,10 @@ def processes_of(folder: Path) -> dict[int, str]:
         if command:  # a zombie has none
             found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(CpuCosts())
 
 
 @pytest.hookimpl(wrapper=True)

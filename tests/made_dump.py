@@ -6,7 +6,8 @@ dump = made_dump({0: WAITS, 1: WAITS, 2: SLEEPS}, recorder={0: [9, "open"], …}
 from __future__ import annotations
 
 from distdbg.evidence.dump import Dump, Look, RankDump
-from distdbg.evidence.recorder.log import GroupLog, Signatures, read_recorder
+from distdbg.evidence.recorder.log import GroupLog, Signatures
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.protocol.dump import PageReading, ProcessState
 

@@ -127,22 +127,22 @@ class MadeRun:
         end.setdefault("t", t + 0.2)
         self.exits(rank, code, **end)
 
-    def handles(self, rank, kind, message, *, t=9.0, thread="MainThread"):
+    def handles(self, rank, kind, message, *, t=9.0, thread="MainThread", traceback=""):
         """What a rank answers when its agent asks what it is handling."""
-        text = traceback_text(kind, message)
+        text = traceback or traceback_text(kind, message)
         one = {"type": kind, "message": message, "traceback": text, "thread": thread,
                "where": ["/home/me/train.py", 88, "step"]}  # fmt: skip
         self.fact(rank, op="exceptions", id="death", t=t, threads=[one])
 
-    def script_end(self, rank, how="returned", *, t=9.9, code=0):
-        self.fact(rank, op="script-end", how=how, exit=code, t=t)
+    def script_end(self, rank, how="returned", *, t=9.9, code=0, where=None):
+        self.fact(rank, op="script-end", how=how, exit=code, where=where, t=t)
 
-    def looks(self, count, told=lambda rank, step: {}, *, every=10.0, steps=100):
-        """What the agents wrote down of their ranks every ten seconds; `told` are the figures of a rank at a step."""
+    def looks(self, count, figures=lambda rank, step: {}, *, every=10.0, steps=100):
+        """What the agents recorded of their ranks every ten seconds; `figures` are those of a rank at a step."""
         for node, files in enumerate(self.node_files):
             with files.metrics.open("a") as file:
                 for n in range(count):
-                    ranks = [{"rank": r, "step": n * steps, "alive": True, **told(r, n * steps)}
+                    ranks = [{"rank": r, "step": n * steps, "alive": True, **figures(r, n * steps)}
                              for r in self.ranks_of(node)]  # fmt: skip
                     file.write(json.dumps({"t": self.t0 + 1 + n * every, "event": "metrics", "ranks": ranks}) + "\n")
 

@@ -1,4 +1,4 @@
-"""The house stands as it was drawn: who may import whom, what is pure, how long a file may be.
+"""The architecture: which package imports which, what is pure, how long a file may be, where knowledge is kept.
 
 Everything is read from the source with ast, imports inside functions included: no module is loaded.
 """
@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnosis.rules import all_rules
+from distdbg.evidence.ops import OPERATIONS
 
 # One worker of pytest-xdist runs them all: each file is parsed once.
 pytestmark = pytest.mark.xdist_group("source")
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
-#: from the top of the house to the ground; an import may only point down
-FLOORS = (
+#: Packages; each imports only those after it.
+PACKAGES = (
     "cli launch worker collect shrink lint report diagnosis evidence findings protocol rundir settings job_file assets "
     "backend_names model errors given_file whole_file terminal hidden_values masking plain_text __init__"
 ).split()
@@ -90,8 +91,8 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def floor(module: str) -> str:
-    """`distdbg.launch.agent.agent` -> launch; the package itself (version, tick) stands on the ground."""
+def package_of(module: str) -> str:
+    """`distdbg.launch.agent.agent` -> launch; __init__ for distdbg itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -112,22 +113,22 @@ def closure(*starts: str) -> set[Path]:
 def test_imports_point_down() -> None:
     wrong = []
     for path in MODULES:
-        here = floor(dotted(path))
+        here = package_of(dotted(path))
         if here in ("__main__", "__init__"):
-            continue  # the front door: it opens onto whatever it names
-        assert here in FLOORS, f"{here} has no floor in the house: add it to FLOORS and to CONTRIBUTING.md"
+            continue  # the public names, of any package
+        assert here in PACKAGES, f"{here} is not listed: add it to PACKAGES and to CONTRIBUTING.md"
         for line, name in imports(path):
-            above = name.split(".")[0] == "distdbg" and floor(name) != here
-            if above and FLOORS.index(floor(name)) <= FLOORS.index(here):
+            above = name.split(".")[0] == "distdbg" and package_of(name) != here
+            if above and PACKAGES.index(package_of(name)) <= PACKAGES.index(here):
                 wrong.append(
-                    f"{path.relative_to(ROOT)}:{line} imports {name}: {here}/ may not look up at {floor(name)}/"
+                    f"{path.relative_to(ROOT)}:{line} imports {name}: {here}/ may not import {package_of(name)}/"
                 )
     assert not wrong
 
 
 def test_the_worker_side_has_no_import_circles() -> None:
     """Imports inside functions and for types alone count, too: a circle of these is one of knowledge."""
-    modules = {dotted(path): path for path in MODULES if floor(dotted(path)) == "worker"}
+    modules = {dotted(path): path for path in MODULES if package_of(dotted(path)) == "worker"}
     imported = {
         name: {inner for _, inner in _imports(path, typing=True) if inner in modules and inner != name}
         for name, path in modules.items()
@@ -152,20 +153,20 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
     return sorted(name for name, found in reached.items() if name in found)
 
 
-#: Packages whose rooms do not import one another in circles.
+#: Packages whose sub-packages do not import one another in circles.
 WITHOUT_CIRCLES = ("cli", "launch", "report", "findings", "protocol", "rundir", "settings")
 
 
-def test_rooms_import_one_another_in_one_direction() -> None:
+def test_sub_packages_import_one_another_in_one_direction() -> None:
     for package in WITHOUT_CIRCLES:
-        rooms: dict[str, set[str]] = {}
+        imported: dict[str, set[str]] = {}
         for path in MODULES:
             here = dotted(path).split(".")
             for _, name in imports(path) if here[1:2] == [package] and len(here) > 2 else ():
                 there = name.split(".")
                 if there[:2] == here[:2] and len(there) > 2 and there[2] != here[2]:
-                    rooms.setdefault(here[2], set()).add(there[2])
-        assert not circles(rooms), f"rooms of {package}/ import one another in a circle: {rooms}"
+                    imported.setdefault(here[2], set()).add(there[2])
+        assert not circles(imported), f"sub-packages of {package}/ import one another in a circle: {imported}"
 
 
 def test_modules_import_one_another_in_one_direction() -> None:
@@ -180,7 +181,7 @@ def test_pure_packages_touch_nothing() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"
         for path in MODULES
-        if floor(dotted(path)) in PURE
+        if package_of(dotted(path)) in PURE
         for line, name in imports(path)
         if name.split(".")[0] in IMPURE_MODULES
     ]
@@ -188,7 +189,7 @@ def test_pure_packages_touch_nothing() -> None:
 
 
 def test_no_module_grows_without_end() -> None:
-    code = [path for path in MODULES if floor(dotted(path)) != "findings"]  # the catalogue is data
+    code = [path for path in MODULES if package_of(dotted(path)) != "findings"]  # the catalogue is data
     lines = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in code}
     assert not {path: n for path, n in lines.items() if n > LONGEST}, "split it by what changes together"
 
@@ -205,7 +206,7 @@ def test_the_agent_needs_only_the_standard_library_and_psutil() -> None:
 
 
 def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_there() -> None:
-    for path in closure(*(dotted(m) for m in MODULES if floor(dotted(m)) == "worker")):
+    for path in closure(*(dotted(m) for m in MODULES if package_of(dotted(m)) == "worker")):
         for line, name in imports(path):
             root = name.split(".")[0]
             assert root in WORKER_MAY_NEED or root in sys.stdlib_module_names, f"{dotted(path)}:{line} imports {name}"
@@ -217,16 +218,16 @@ def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_th
 WRITES_BY_ITSELF = {
     "distdbg/whole_file.py": "it is the writer",
     "distdbg/worker/guards/shared/atomic_saves.py": "renames the user's checkpoint, which torch.save wrote",
-    "distdbg/worker/guards/parallel/checkpoint_race.py": "keeps the user's checkpoints; claims are node-local",
+    "distdbg/worker/guards/checkpoints.py": "keeps the user's checkpoints; claims are node-local",
     "distdbg/shrink/checkpoint/staging.py": "renames a finished folder, not a file",
     "distdbg/cli/runs.py": "renames a run that is about to be removed",
-    "distdbg/launch/agent/node_dir.py": "makes the node-local folder",
+    "distdbg/launch/agent/node.py": "makes the node-local folder",
     "distdbg/launch/agent/follower.py": "holds the FIFOs that it reads open",
     "distdbg/launch/hang_dump.py": "copies a finished dump into a new or empty folder",
     "distdbg/shrink/checkpoint/plain_torch.py": "torch.save writes into the staging folder",
     "distdbg/launch/replay/guard_trial.py": "copies programs into a temporary folder of its own",
     "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
-    "distdbg/collect/machine/recorder_pipe.py": "writes to torch's FIFO, which asks a rank for its recorder",
+    "distdbg/collect/machine/recorder.py": "writes to torch's FIFO, which asks a rank for its recorder",
 }
 _WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}
 _WRITING_FUNCTIONS = {"os.replace", "os.rename", "os.symlink", "os.link", "os.mkfifo", "shutil.copy", "shutil.copy2",
@@ -271,9 +272,7 @@ NAMES_A_BACKEND = {
     "distdbg/job_file.py": "the key `slurm` of a job file",
     "distdbg/settings/settling.py": "the key `slurm` of the settings",
     "distdbg/assets.py": "the folder slurm/",
-    "distdbg/evidence/logs/ranks.py": "a group of a regular expression",
-    "distdbg/diagnosis/nodes/network.py": "reads what preflight.json recorded",
-    "distdbg/diagnosis/slow/slow_link.py": "reads what preflight.json recorded",
+    "distdbg/evidence/host/preflight.py": "reads what older versions recorded in preflight.json",
 }
 
 
@@ -323,7 +322,7 @@ def test_a_backend_is_imported_by_its_entry_point_alone() -> None:
     assert not wrong
 
 
-def test_every_command_stands_in_the_readme() -> None:
+def test_every_command_is_listed_in_the_readme() -> None:
     commands = {p.stem.replace("_", "-") for p in (PACKAGE / "cli").glob("*.py") if not p.stem.startswith("_")}
     listed = set(re.findall(r"^\| `distdbg ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     assert listed == commands
@@ -358,3 +357,110 @@ def test_no_rule_gives_a_finding_that_it_does_not_document() -> None:
                     assert value.value in known, (
                         f"{path.name}:{node.lineno} gives {value.value}, which has no FindingDoc"
                     )
+
+
+#: Parts of files that only a classification of frames needs: see distdbg/evidence/frames.py.
+_FRAME_PATHS = re.compile(
+    r"site-packages|dist-packages|(?:threading|queue|selectors|subprocess|distributed_c10d)\\?\.py"
+    r"|^(?:torch|accelerate|transformers|lightning|lightning_fabric|pytorch_lightning|deepspeed|megatron|ray)/\w+[/.]"
+    r"|\(\?:\^\|/\)(?:torch|multiprocessing)/"
+)
+#: Who else has such a path, and why that classifies no frame.
+NAMES_A_PATH = {
+    "distdbg/evidence/frames.py": "it is the classification",
+    "distdbg/collect/files/sources.py": "folders that lint does not search",
+    "distdbg/evidence/logs/prefixes.py": "the source of a format, cited",
+    "distdbg/worker/guards/data.py": "torch's functions whose variables a guard reads",
+    "distdbg/worker/guards/ddp.py": "torch's function whose variables a guard reads",
+    "distdbg/worker/watch/compiling.py": "a file in the text of torch's own log",
+}
+
+
+@cache
+def texts(path: Path) -> tuple[ast.Constant, ...]:
+    """String constants that are no docstrings."""
+    docs = {
+        id(node.body[0].value)
+        for node in nodes(path)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body
+        if isinstance(node.body[0], ast.Expr)
+    }
+    return tuple(
+        n for n in nodes(path) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in docs
+    )
+
+
+def test_frames_are_classified_in_one_place() -> None:
+    found = {
+        name: f"{name}:{text.lineno} {text.value[:60]!r}: use distdbg/evidence/frames.py"
+        for path, name in zip(MODULES, NAMES, strict=True)
+        for text in texts(path)
+        if _FRAME_PATHS.search(str(text.value))
+    }
+    assert not [wrong for name, wrong in found.items() if name not in NAMES_A_PATH]
+    assert not NAMES_A_PATH.keys() - found.keys(), "these name no path any more: take them off the list"
+
+
+#: Fields and variables that hold sentences for people.
+_SENTENCES = {"summary", "cause", "remedy", "phrase", "words", "what", "because", "why"}
+_TAKES_APART = {"startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "index", "removeprefix",
+                "removesuffix", "count"}  # fmt: skip
+#: Functions that change a sentence's grammar, or print it, and decide nothing.
+CHANGES_A_SENTENCE = {
+    ("distdbg/diagnosis/hang/_stuck.py", "plural"): "the verb of several ranks",
+    ("distdbg/diagnosis/slow/places.py", "alloc_in_loop"): "`aten::` of an operator's name",
+}
+
+
+def _is_sentence(node: ast.AST) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) in _SENTENCES
+
+
+def _reads_a_sentence(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _TAKES_APART:
+            return any(map(_is_sentence, ast.walk(value)))
+        case ast.Call(func=ast.Attribute(attr="search" | "match" | "fullmatch" | "findall" | "finditer"), args=args):
+            return any(map(_is_sentence, args))
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], left=ast.Constant(value=str()), comparators=[held]):
+            return _is_sentence(held)
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq()], left=left, comparators=[ast.Constant(value=str())]):
+            return _is_sentence(left)
+    return False
+
+
+def test_the_diagnosis_reads_no_sentence() -> None:
+    """What a rule needs is a field: sentences are for people, and are worded anew at any time."""
+    wrong = []
+    for path, name in zip(MODULES, NAMES, strict=True):
+        if package_of(dotted(path)) not in ("diagnosis", "report"):
+            continue
+        for function in (node for node in nodes(path) if isinstance(node, ast.FunctionDef)):
+            if (name, function.name) not in CHANGES_A_SENTENCE:
+                wrong += [
+                    f"{name}:{node.lineno} {ast.unparse(node)[:80]}"
+                    for node in ast.walk(function)
+                    if _reads_a_sentence(node)
+                ]
+    assert not wrong
+
+
+def test_operations_are_listed_in_one_place() -> None:
+    """A set or a dict of operations' names is a second table: ask distdbg/evidence/ops.py for their kind."""
+    known = {operation.name for operation in OPERATIONS}
+    wrong = [
+        f"{name}:{node.lineno} {sorted(listed & known)}"
+        for path, name in zip(MODULES, NAMES, strict=True)
+        if name not in ("distdbg/evidence/ops.py", "distdbg/lint/script/collectives.py")
+        for node in nodes(path)
+        if isinstance(node, ast.Set | ast.Tuple | ast.List | ast.Dict)
+        for listed in [
+            {
+                inner.value
+                for inner in (node.keys if isinstance(node, ast.Dict) else node.elts)
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+            }
+        ]
+        if len(listed & known) > 1
+    ]
+    assert not wrong

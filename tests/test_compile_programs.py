@@ -41,16 +41,16 @@ def test_compile(program, trials):
 def test_the_command_compares_with_the_same_script_uncompiled(distdbg):
     program = next(p for p in PROGRAMS if p.stem == "good_trains")
     done = distdbg("compile-report", "--compare-eager", "--json", "--nproc-per-node", "1", program, timeout=120)
-    told = json.loads(done.out)
+    result = json.loads(done.out)
     assert done.code == 0, done
-    assert (told["schema"], told["graphs"], told["graph_breaks"], told["recompiles"]) == (
+    assert (result["schema"], result["graphs"], result["graph_breaks"], result["recompiles"]) == (
         "distdbg.compile/1",
         1,
         [],
         [],
     )
-    assert told["seconds"] > 0
-    assert told["step_ms"]["steps"] >= 10
-    assert told["eager_step_ms"]["steps"] >= 10
-    assert (told["losses"]["compared"], told["unknown"]) == (20, [])
-    assert told["losses"]["largest_relative_difference"] < 1e-5
+    assert result["seconds"] > 0
+    assert result["step_ms"]["steps"] >= 10
+    assert result["eager_step_ms"]["steps"] >= 10
+    assert (result["losses"]["compared"], result["unknown"]) == (20, [])
+    assert result["losses"]["largest_relative_difference"] < 1e-5

@@ -11,6 +11,7 @@ import pytest
 
 from distdbg.model import fold_ranks
 from distdbg.rundir import list_runs
+from tests.conftest import nodes_of
 
 CRAWLS = sorted((Path(__file__).parent / "programs" / "crawls").glob("*.py"))
 _VERDICT = re.compile(
@@ -35,7 +36,8 @@ def wait_until_warm(folder, process):
 def test_crawl(program, distdbg, tmp_path):
     wanted = _VERDICT.search(program.read_text())
     assert wanted, f"{program} promises no verdict"
-    command = [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", str(program)]
+    sizes = "--nodes", str(nodes_of(program)), "--nproc-per-node", "2"
+    command = [sys.executable, "-m", "distdbg", "launch", *sizes, str(program)]
     with (tmp_path / "launch.txt").open("wb") as out:
         process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
@@ -61,4 +63,4 @@ def test_crawl(program, distdbg, tmp_path):
     assert looked.code == 0, "a warning is no error"
     if wanted["at"]:  # sampled by its agent, and not in the dump that was asked for
         cause = report["findings"][0]["cause"]
-        assert re.search(rf"While it was late it stood at {re.escape(wanted['at'])} \(in [\w.]+\): time\.sleep", cause)
+        assert re.search(rf"While it was late, it was at {re.escape(wanted['at'])} \(in [\w.]+\): time\.sleep", cause)

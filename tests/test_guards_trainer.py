@@ -22,10 +22,11 @@ RUNS = {
     "data": (
         "missing-set-epoch,checkpoint-module-prefix,eval-with-grad,decayed-norms,params-not-optimized,weights-desynced",
         "",
-        "weights-desynced=warn",
+        "",
     ),
     "files": (
-        "data-not-sharded,checkpoint-race,checkpoint-not-atomic,scheduler-before-optimizer,layer-rates-mixed",
+        "data-not-sharded,checkpoint-race,checkpoint-not-atomic,scheduler-before-optimizer,layer-rates-mixed,"
+        "loss-never-changes",
         "--accumulate 1",
         "",
     ),
@@ -35,9 +36,13 @@ RUNS = {
         "",
     ),
     "micro-batches": ("redundant-allreduce,loss-not-divided,leftover-steps-dropped", "", ""),
-    "precision": ("clip-before-unscale,loss-outside-autocast,loader-lengths-differ", "--amp float16", ""),
+    "precision": (  # a rank with more batches steps on gradients that are not averaged
+        "clip-before-unscale,loss-outside-autocast,loader-lengths-differ,weights-desynced",
+        "--amp float16",
+        "",
+    ),
     "scaler": ("scaler-misused,eval-mode-wrong,autocast-dtypes-mixed", "--amp float16", ""),
-    "ranks": ("seeds-identical,versions-differ,warmup-too-long", "--accumulate 1", "seeds-identical=warn"),
+    "ranks": ("seeds-identical,versions-differ,warmup-too-long,non-finite", "--accumulate 1", "seeds-identical=warn"),
     "devices": ("mixed-devices,ddp-without-device-ids", "", ""),
     "fsdp": ("fsdp-single-unit,full-state-dict-gather", "--fsdp --width 1024 --epochs 1 --items 6", ""),
     "fsdp data": (

@@ -1,6 +1,6 @@
 """Every program under tests/programs/hangs is found out: launched, seen to stand still, explained, and ended with 75.
 
-A program's docstring promises one of several ids and ranks, and what a guard told before it came to that. Nothing but
+A program's docstring promises one of several ids and ranks, and what a guard reported before that. Nothing but
 its own output and its own stacks may name them: the rules know no program.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.model import fold_ranks
-from tests.conftest import FOREIGN, FOREIGN_NAMES, MARK, Finished, processes_of
+from tests.conftest import Finished, environment_in, nodes_of, processes_of
 
 HANGS = sorted((Path(__file__).parent / "programs" / "hangs").glob("*.py"))
 _VERDICT = re.compile(r"^Verdict: (?P<ids>[\w|-]+); ranks: (?P<ranks>[\d,|-]+)(?:; says: (?P<says>.+))?$", re.M)
@@ -30,13 +30,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hangs")]
 
 
 def run(program: Path, folder: Path) -> Finished:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in FOREIGN_NAMES}
-    words = ["launch", "--nodes", "2", "--nproc-per-node", "2", "--hang-timeout", str(_QUIET_S), "--startup-timeout"]
-    words += ["30", "--on-hang", "kill", "--grace", "1", str(program)]
+    words = ["launch", "--nodes", str(nodes_of(program)), "--nproc-per-node", "2", "--hang-timeout", str(_QUIET_S)]
+    words += ["--on-hang", "kill", "--grace", "1", str(program)]
     done = subprocess.run(
         [sys.executable, "-m", "distdbg", *words],
         cwd=folder,
-        env=own | {MARK: str(folder), "HOME": str(folder)},
+        env=environment_in(folder),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=240,
@@ -66,8 +65,8 @@ def test_hang(program, finished):
     context = json.dumps(report, indent=1) + result.err
     assert [f["id"] for f in roots] in [[name] for name in wanted["ids"].split("|")], context
     assert fold_ranks(roots[0]["ranks"]) in wanted["ranks"].split("|"), context
-    told = roots[0]["summary"] + roots[0]["cause"] + "".join(e["quote"] for e in roots[0]["evidence"])
-    assert (wanted["says"] or "") in told, context
+    text = roots[0]["summary"] + roots[0]["cause"] + "".join(e["quote"] for e in roots[0]["evidence"])
+    assert (wanted["says"] or "") in text, context
     assert wanted["says"] is None or wanted["says"] in " ".join(result.err.split()), (
         "the terminal's last screen does not say it"
     )

@@ -50,6 +50,7 @@ def test_a_password_that_is_a_number(name):
         ("TIME", "12:30:00"),
         ("ODD", os.fsdecode(b"caf\xe9")),
         ("EMPTY_TOKEN", ""),
+        ("SCRIPT", "examples/hf_trainer.py:20"),
     ],
 )
 def test_what_is_no_secret_stays(name, value):

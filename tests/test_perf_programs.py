@@ -68,10 +68,10 @@ def lines(file):
     return objects(file.read_text())[0] if file.exists() else []
 
 
-def judged(name, told):
+def judged(name, files):
     """What every check finds in what stands in the run directory of this one program, and what stood in its way."""
     ranks, profiles, trouble = [], [], []
-    for rank, of_rank in enumerate(told):
+    for rank, of_rank in enumerate(files):
         facts, gradients, before = of_rank.of(name)
         trouble += [str(fact) for _, fact in facts if fact.get("kind") in TROUBLE]
         texts = RankTexts(f"ranks/{rank}", {"exit_code": 0}, tuple(facts), gradients=tuple(gradients))

@@ -1,4 +1,4 @@
-"""Every program under tests/programs gets the verdict that its docstring promises, at 2 nodes x 2 ranks."""
+"""Every program under tests/programs gets the verdict that its docstring promises."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.model import fold_ranks
+from tests.conftest import nodes_of
 
 PROGRAMS = Path(__file__).parent / "programs"
 _VERDICT = re.compile(
@@ -27,7 +28,7 @@ def test_verdict(program, distdbg):
     wanted = _VERDICT.search(program.read_text())
     assert wanted, f"{program} promises no verdict"
     result = distdbg(
-        "launch", "--nodes", "2", "--nproc-per-node", "2", "--worker-side", "on", str(program), timeout=120
+        "launch", "--nodes", nodes_of(program), "--nproc-per-node", "2", "--worker-side", "on", program, timeout=120
     )
     report = json.loads(result.run.report_json.read_text())
     roots = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] == "error"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.agent.node_dir import make_node_dir, remove_node_dir
+from distdbg.launch.agent.node import make_node_dir, remove_node_dir
 from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, create_run_dir, find_run_dir, make_dump_folder
 from distdbg.worker.page import PageWriter
 
@@ -26,8 +26,8 @@ def as_other(script: str, *arguments: str | Path) -> str:
     """What a Python script prints that another user runs: `done`, or the name of the error that stopped it."""
     become = f"import os, socket, sys\nos.setgroups([])\nos.setgid({OTHER})\nos.setuid({OTHER})\nos.chdir('/')\n"
     guarded = "try:\n" + "".join(f"    {line}\n" for line in script.splitlines())
-    told = "except OSError as error:\n    print(type(error).__name__)\nelse:\n    print('done')\n"
-    command = [sys.executable, "-I", "-c", become + guarded + told, *map(str, arguments)]
+    otherwise = "except OSError as error:\n    print(type(error).__name__)\nelse:\n    print('done')\n"
+    command = [sys.executable, "-I", "-c", become + guarded + otherwise, *map(str, arguments)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
@@ -18,12 +17,11 @@ import click
 from distdbg.cli._json import answered
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.model import Report
-from distdbg.plain_text import one_line
 from distdbg.rundir import RunDir
-from distdbg.terminal import unguarded
 from distdbg.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from distdbg.cli._progress import ProgressBar
     from distdbg.report.document import Document, Renderer
     from distdbg.report.text.screen import Screen
 
@@ -40,7 +38,7 @@ def show(document: Document, *, as_json: bool, html: Path | None = None) -> None
 
 
 def renderer(*, as_json: bool = False) -> Renderer:
-    """For standard output."""
+    """The renderer for standard output."""
     if as_json:
         from distdbg.report.json_form import JsonRenderer
 
@@ -74,20 +72,11 @@ def exit_code(*reports: Report) -> int:
     return EXIT_UNDECIDED if any(report.undecided for report in reports) else EXIT_OK
 
 
-def progress(after_s: float = 1.0) -> Callable[[str], None]:
-    """Print what the command waits for, on a terminal only and after a second; the empty text erases it."""
-    begun, shown = time.monotonic(), ""
+def progress(after_s: float = 1.0) -> ProgressBar:
+    """Of this command: on a terminal only, and where it takes longer than that."""
+    from distdbg.cli._progress import ProgressBar
 
-    def say(text: str) -> None:
-        nonlocal shown
-        if not sys.stderr.isatty() or text == shown or (text and time.monotonic() - begun < after_s):
-            return
-        stream = unguarded(sys.stderr)
-        stream.write(f"\r\x1b[K{f'distdbg: {one_line(text)} …' if text else ''}")
-        stream.flush()
-        shown = text
-
-    return say
+    return ProgressBar(after_s)
 
 
 @contextmanager

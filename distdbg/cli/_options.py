@@ -8,8 +8,20 @@ from typing import Any
 
 import click
 
+from distdbg.backend_names import AUTO, backend_names
 from distdbg.errors import UsageError
 from distdbg.whole_file import refuse_odd_target
+
+
+class BackendChoice(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """Looks for the backends when it is asked for them: other commands do not wait for it."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (AUTO, *backend_names())
 
 
 class OutputFile(click.Path):

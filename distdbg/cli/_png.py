@@ -1,4 +1,4 @@
-"""An SVG picture as PNG, drawn by resvg: an extra, since nobody who only reads the verdict needs a renderer."""
+"""Draw an SVG picture as PNG with resvg, an optional extra."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def command(
     one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
     """
     from distdbg.shrink.bisect.command import varied
-    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, BisectRequest, hunt, refuse_fixed
     from distdbg.shrink.bisect.record import lines, write_record
+    from distdbg.shrink.bisect.reducing import CONFIRMATIONS, BisectRequest, reduce_command, refuse_fixed
 
     parsed = _parsed(words)
     order = BisectRequest(finding, [varied(text) for text in vary], fixed, timeout)
@@ -53,7 +53,7 @@ def command(
     refuse_fixed(parsed, order)
     folder = _folder(output)
     click.echo(f"distdbg: every run is in {folder}", err=True)
-    found = hunt(parsed, order, folder, lambda line: click.echo(line, err=True))
+    found = reduce_command(parsed, order, folder, lambda line: click.echo(line, err=True))
     write_record(found, folder)
     for line in lines(found):
         click.echo(line)

@@ -12,7 +12,7 @@ from distdbg.cli._options import run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.backends import submitted_job
-from distdbg.launch.live.cancelling import ask_to_end
+from distdbg.launch.io.control import ask_to_end
 from distdbg.rundir import RunDir, find_run_dir
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def command(run: str | None, wait: bool, timeout: float) -> None:
 
 
 def _wait(run: RunDir, job: SubmittedJob | None, timeout: float) -> None:
-    """Until the run has ended; says how many ranks have, each time that changes. `job` is the scheduler's."""
+    """Wait until the run has ended; print the number of ended ranks each time it changes. `job` is the scheduler's
+    id."""
     deadline = time.monotonic() + timeout
     ask_scheduler_at = time.monotonic() + _ASK_SCHEDULER_EVERY_S
     shown = ""
@@ -78,7 +79,7 @@ def _wait(run: RunDir, job: SubmittedJob | None, timeout: float) -> None:
         if time.monotonic() > deadline:
             raise DistdbgError(
                 f"{run.id} has not ended within {timeout:g} s; it stays asked to",
-                f"Wait longer with `distdbg cancel {run.id}`; `distdbg runs` says how it stands.",
+                f"Wait longer with `distdbg cancel {run.id}`; `distdbg runs` shows its state.",
             )
         time.sleep(_LOOK_EVERY_S)
 

@@ -88,8 +88,10 @@ def _launch(config: Path | None, options: dict[str, Any], given: dict[str, Any])
 def _eager(
     config: Path | None, options: dict[str, Any], given: dict[str, Any]
 ) -> tuple[int, RunDir | None, Unknown | None]:
-    """(exit code, the run where it succeeded, why there is nothing to compare with). The compiled run is over by now:
-    its report is printed whatever becomes of this one."""
+    """(exit code, the run where it succeeded, why there is nothing to compare with).
+
+    The compiled run is over by now: its report is printed whatever the result of this one.
+    """
     from distdbg.errors import DistdbgError
     from distdbg.model import Unknown
 

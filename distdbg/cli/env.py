@@ -12,8 +12,16 @@ import click
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.errors import NothingToAnalyse
-from distdbg.launch.plan.env_lint import explain, known_names, lint
-from distdbg.launch.plan.environment import Preset, PresetVariable, load_preset, preset_names, resolve
+from distdbg.launch.plan.environment import (
+    Preset,
+    PresetVariable,
+    explain,
+    known_names,
+    lint,
+    load_preset,
+    preset_names,
+    resolve,
+)
 from distdbg.masking import mask
 
 

@@ -15,7 +15,7 @@ from distdbg.errors import UsageError
 
 @exits(JUDGES)
 @click.command("explain")
-@click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
+@click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, allow_dash=True))
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
 @click.option("--why", is_flag=True,
@@ -24,18 +24,18 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None, why: 
     """Say why a job hung or died, from collected files.
 
     DIR is a run directory or a dump of `distdbg hang-dump`. FILES are flight-recorder dumps (pickle or JSON), output of
-    `py-spy dump` (text or JSON), and logs of torchrun and of ranks, in any mixture: distdbg recognises them by their
-    content. The rank of a file is the number at the end of its name (nccl_trace_rank_3, host7_12) or after "rank" in
-    it. No file can execute code, and torch is not needed.
+    `py-spy dump` (text or JSON) and of gdb's `bt`, error files of torchelastic, and logs of any launcher, in any
+    mixture: distdbg recognises them by their content. The rank of a file is the number at the end of its name
+    (nccl_trace_rank_3, host7_12) or after "rank" in it. No file can execute code, and torch is not needed.
     """
     from distdbg.cli import _answer
-    from distdbg.collect.runs.explaining import load
+    from distdbg.collect.runs.explaining import load, named_files
     from distdbg.diagnosis.verdict import build_report
     from distdbg.report.run_document import run_document
 
     if why and as_json:
         raise UsageError("--why and --json exclude each other", "Leave out one of them.")
-    evidence = load(what)
+    evidence = load(named_files(what), _answer.progress())
     report = build_report(evidence)
     page = html_path is not None
     document = run_document(report, evidence, pictures=page or not as_json, whole=page)

@@ -57,7 +57,8 @@ def _one(doc: FindingDoc) -> None:
     if kinds:
         click.echo("\nrecognised by their message:")
         for known in kinds:
-            click.echo(f"  {known.id:<26}{known.symptom}")
+            versions = f" ({known.versions})" if known.versions else ""
+            click.echo(f"  {known.id:<26}{known.symptom}{versions}")
 
 
 def _nearest(wrong: str, docs: dict[str, FindingDoc]) -> str:

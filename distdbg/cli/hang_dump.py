@@ -14,7 +14,7 @@ from distdbg.cli._options import html_option, run_argument
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.launch.hang_dump import Taken, Target
+    from distdbg.launch.hang_dump import TakenDump, Target
     from distdbg.launch.watch.requested_dump import DumpOptions
     from distdbg.model import Report
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--locals", "values", is_flag=True, help="Keep the local variables of the frames; they may hold secrets.")
 @click.option("--native", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
               help="Collect C frames of N ranks with rare stacks; each is paused for about a second.")  # fmt: skip
-@click.option("--looks", type=click.IntRange(1, 20), default=2, show_default=True,
+@click.option("--looks", type=click.IntRange(1, 20), show_default="2; 4 of a job without heartbeats",
               help="Samples per rank; two distinguish a loop from a blocked rank.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
               help="Seconds between samples.")  # fmt: skip
@@ -44,7 +44,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     everything: bool,
     values: bool,
     native: int,
-    looks: int,
+    looks: int | None,
     interval: float,
     as_json: bool,
     html_path: Path | None,
@@ -57,14 +57,11 @@ def command(  # noqa: PLR0917 -- click passes them by name
     about 10 ms per sample, and gets no signal.
     """
     from distdbg.cli import _answer
-    from distdbg.launch.hang_dump import choose, described, refuse_blind
+    from distdbg.launch.hang_dump import choose, described, looks_at, refuse_blind
     from distdbg.launch.watch.requested_dump import DumpOptions
 
     if (run is not None) + bool(pids) + (slurm_job is not None) + everything > 1:
         raise UsageError("RUN, --pid, --slurm-job and --all name different jobs", "Give one of them.")
-    options = DumpOptions(
-        looks=looks, interval=interval, native=native, values=values, within=8.0 + looks * (interval + 1.0)
-    )
     targets: list[Target]
     if slurm_job is not None:
         from distdbg.launch.backends import named
@@ -78,7 +75,13 @@ def command(  # noqa: PLR0917 -- click passes them by name
             f"{len(targets)} jobs run here, and --json, --html and -o are for one: {listed}",
             "Name it by --pid, a process of each of its ranks.",
         )
-    taken = [_one(target, options, output, as_json, html_path) for target in targets]
+
+    def options(target: Target) -> DumpOptions:
+        count = looks or looks_at(target)
+        within = 8.0 + count * (interval + 1.0)
+        return DumpOptions(looks=count, interval=interval, native=native, values=values, within=within)
+
+    taken = [_one(target, options(target), output, as_json, html_path) for target in targets]
     code = _answer.exit_code(*(report for report, _ in taken))
     if code == EXIT_OK:
         for _, dump in taken:
@@ -88,7 +91,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
 def _one(
     target: Target, options: DumpOptions, output: Path | None, as_json: bool, html_path: Path | None
-) -> tuple[Report, Taken]:
+) -> tuple[Report, TakenDump]:
     from distdbg.cli import _answer
     from distdbg.diagnosis.verdict import build_report
     from distdbg.launch.hang_dump import take

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli._backends import BackendChoice
 from distdbg.cli._exits import LAUNCHES, exits
+from distdbg.cli._options import BackendChoice
 from distdbg.launch.plan.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option(
     "--hang-timeout",
     metavar="SECONDS",
-    help="Time without progress that counts as a hang; or auto, off.  [default: auto]",
+    help="Time without progress, from the start of the ranks on, that counts as a hang; or auto, off.  [default: auto]",
 )
 @click.option(
-    "--startup-timeout", metavar="SECONDS", help="The same timeout before the first step; or auto.  [default: auto]"
+    "--startup-timeout", metavar="SECONDS", help="Another timeout before the first step; or auto.  [default: auto]"
 )
 @click.option(
     "--on-hang",
@@ -171,7 +171,7 @@ def launch(
     from distdbg.launch.backends.joining import joined_run, listen_early
     from distdbg.launch.io.ports import ReservedPort
     from distdbg.launch.plan.job import make_plan
-    from distdbg.launch.plan.machine import look
+    from distdbg.launch.plan.topology import look_at_machine
 
     listen_early()
     settings, origins = read_settings(program, config, options)
@@ -190,7 +190,7 @@ def launch(
         check_outlets(settings.prom_dir, settings.metrics_port, settings.nodes)
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
-    machine, found = backend.machine(place, settings, os.environ, look())
+    machine, found = backend.machine(place, settings, os.environ, look_at_machine())
     plan = make_plan(
         settings,
         os.environ,
@@ -279,7 +279,7 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     if options["env"]:
         given["env"] = dict(_pair(text) for text in options["env"])
     if options["hosts"]:
-        from distdbg.launch.plan.ssh_hosts import read_hosts
+        from distdbg.launch.plan.place import read_hosts
 
         given["hosts"] = read_hosts(options["hosts"])
     if options["guards"]:

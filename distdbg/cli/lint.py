@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,12 @@ import click
 from distdbg.cli._exits import exits
 from distdbg.cli._json import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
+from distdbg.plain_text import clean
 
 if TYPE_CHECKING:
-    from distdbg.collect.files.sources import Source
+    from collections.abc import Iterable
+
+    from distdbg.collect.files.sources import SourceText
     from distdbg.lint.rule import Insert
     from distdbg.model import Finding, Unknown
 
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     "--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines."
 )
 @click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
+@click.option("--stdin", "by_stdin", is_flag=True, help="Read one file from standard input, as editors do.")
+@click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="The name of that file: it need not exist.")
 def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],
     select: tuple[str, ...],
@@ -45,30 +51,50 @@ def command(  # noqa: PLR0917 -- click passes them by name
     exclude: tuple[str, ...],
     form: str | None,
     fix: bool,
+    by_stdin: bool,
+    stdin_filename: str,
 ) -> None:
     """Find mistakes that raise no error in scripts, notebooks and folders of them.
 
     `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
     pyproject.toml takes select, ignore and exclude.
     """
-    from distdbg.collect.files.lint_settings import settings_for
-    from distdbg.collect.files.sources import find_sources
+    from distdbg.collect.files.sources import find_sources, settings_for, source_of
 
-    if not paths:
+    if by_stdin and (paths or fix):
+        raise UsageError("--stdin reads one file and changes none", "Name no file beside it, and leave out --fix.")
+    if not paths and not by_stdin:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
+    paths = paths or (stdin_filename,)
     settings = settings_for(paths, _split(select), _split(ignore), exclude)
-    sources = {source.path: source for source in find_sources(paths, settings.exclude)}
+    found = [source_of(stdin_filename, sys.stdin.buffer.read())] if by_stdin else find_sources(paths, settings.exclude)
+    sources = {source.path: source for source in found}
     if not sources:
         raise NothingToAnalyse(
             f"no script and no notebook is in {', '.join(map(repr, paths))}", "Name files, or folders that hold some."
         )
+    _warn_of_misspelt_ids(sources.values())
     findings, unknown = _lint(sources, settings.wanted, fix=fix)
     _show(findings, unknown, len(sources), form)
     errors = any(finding.severity == "error" for finding in findings)
     sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
 
 
-def _lint(sources: dict[str, Source], wanted: frozenset[str], *, fix: bool) -> tuple[list[Finding], list[Unknown]]:
+def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:
+    from distdbg.findings import catalogue
+    from distdbg.lint.linting import misspelt_ids
+
+    for source in sources:
+        for line, name in misspelt_ids(source.text or ""):
+            near = difflib.get_close_matches(name, catalogue(), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            click.echo(
+                clean(f"{source.path}:{line}: this comment silences nothing: no finding is called {name}{hint}"),
+                err=True,
+            )
+
+
+def _lint(sources: dict[str, SourceText], wanted: frozenset[str], *, fix: bool) -> tuple[list[Finding], list[Unknown]]:
     from distdbg.lint.linting import Linted, lint_files
     from distdbg.model import Unknown
 

@@ -1,4 +1,4 @@
-"""`distdbg logs`: what the ranks of a run printed."""
+"""`distdbg logs`: print what the ranks of a run printed."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _Printer:
 
 
 def _follow(follower: LogFollower, printer: _Printer, raw_to: dict[str, BinaryIO] | None) -> None:
-    """Until the run has ended and everything is shown, or Ctrl-C."""
+    """Print lines until the run has ended and everything is shown, or until Ctrl-C."""
     assembler = LineAssembler()
     try:
         while True:

@@ -72,12 +72,12 @@ def analyze(
 
 
 def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
-    """Where one run is asked for: its evidence, and in words what was written down of its memory."""
+    """The evidence of the run if one is asked for, and a sentence about what it recorded of its memory."""
     from dataclasses import replace
 
     from distdbg.collect.runs.explaining import is_run
-    from distdbg.collect.runs.host_snapshots import host_snapshots
     from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.collect.runs.run_snapshots import host_snapshots
     from distdbg.report.text.memory_run_text import run_text
     from distdbg.rundir import RunDir
 
@@ -160,25 +160,25 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 
     from distdbg.cli import _answer
     from distdbg.report.text.estimate_text import estimate_text, fits_text
-    from distdbg.shrink.estimate import cards, estimating, fitting
+    from distdbg.shrink.estimate import estimating, fitting
 
     say = _answer.progress()
-    gpu = None if card is None else cards.card(card)
+    gpu = None if card is None else fitting.card(card)
     wanted = estimating.EstimateRequest(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 
     say("computing steps on meta tensors")
-    fits: list[fitting.Fit] = []
+    fits: list[fitting.LargestFit] = []
     if gpu is None:
         found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
     else:
         found, fits = fitting.what_fits(model, wanted, nproc, fsdp, gpu.bytes)
     say("")
     if as_json:
-        told: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
+        result: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
                                    "margin": estimating.MARGIN, "unheard": list(found.unheard)}  # fmt: skip
         if gpu is not None:
-            told |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
-        click.echo(json.dumps(told, indent=1))
+            result |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
+        click.echo(json.dumps(result, indent=1))
         return
     click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN, found.unheard))
     if gpu is not None:
@@ -213,7 +213,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     from distdbg.report.text.memory_text import diff_lines
 
     if b is None:
-        from distdbg.collect.runs.picked_snapshots import two_snapshots
+        from distdbg.collect.runs.run_snapshots import two_snapshots
 
         a, b = two_snapshots(a, _numbers("--ranks", ranks), _numbers("--steps", steps))
     elif ranks or steps:

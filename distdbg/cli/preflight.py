@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from distdbg.cli._backends import BackendChoice
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
+from distdbg.cli._options import BackendChoice
 
 
 @exits(
@@ -44,7 +44,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     a real all-reduce over them. Run it where you will launch the job, with the same environment.
     """
     from distdbg.cli import _answer
-    from distdbg.launch.preflight.asking import ask
+    from distdbg.launch.preflight import ask
     from distdbg.report.json_form import dumps
     from distdbg.report.preflight_report import preflight_report
     from distdbg.report.text.preflight_text import render_preflight

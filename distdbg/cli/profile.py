@@ -14,7 +14,7 @@ from distdbg.cli._json import json_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.collect.runs.profile_sets import ProfileSet
+    from distdbg.collect.runs.run_profiles import ProfileSet
     from distdbg.launch.watch.file_requests import Taken
     from distdbg.rundir import RunDir
 
@@ -33,7 +33,6 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     into one file for ui.perfetto.dev, on one clock.
     """
     from distdbg.cli import _answer
-    from distdbg.cli._profile_files import show
     from distdbg.collect.runs.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
     from distdbg.launch.watch.file_requests import living_ranks
@@ -43,8 +42,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     if files and all(path.is_file() or (path.is_dir() and not is_run(path)) for path in files):
         if ranks or steps:
             raise UsageError("--ranks and --steps are for a running job", "Leave them out.")
-        show(files, as_json)
-        return
+        report_on(files, as_json)
     missing = next((word for word in what if not Path(word).exists()), "")
     if len(what) > 1 or missing.endswith((".json", ".json.gz")):
         wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
@@ -59,8 +57,8 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
         _merge(found, say, err=as_json)
     try:
         if sets:
-            show([path for _, path in sorted(sets[-1].files.items())], as_json)
-    finally:  # show ends the command, but what is missing says more than what was found
+            report_on([path for _, path in sorted(sets[-1].files.items())], as_json)
+    finally:  # report_on ends the command, but what is missing says more than what was found
         if silent:
             sys.exit(EXIT_REFUSED)
 
@@ -70,7 +68,7 @@ def _asked(
 ) -> tuple[list[ProfileSet], list[Taken]]:
     """What the ranks gave, and the ranks that gave nothing, which are named."""
     from distdbg.cli._options import ranks_of
-    from distdbg.collect.runs.profile_sets import sets_of
+    from distdbg.collect.runs.run_profiles import sets_of
     from distdbg.launch.watch.file_requests import take_profiles
 
     taken = take_profiles(run, ranks_of("--ranks", ranks), steps, within, say)
@@ -85,8 +83,8 @@ def _asked(
 
 def _there(run: RunDir) -> list[ProfileSet]:
     """What the ranks have left; raises NothingToAnalyse where that is nothing, with what they said of it."""
-    from distdbg.collect.runs.profile_sets import profile_sets
     from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.collect.runs.run_profiles import profile_sets
     from distdbg.errors import NothingToAnalyse
 
     missing = [one for one in load_evidence(run).unknown if one.what.startswith("profile of steps")]
@@ -117,3 +115,16 @@ def _merge(found: ProfileSet, say: Callable[[str], None], *, err: bool) -> None:
     click.echo(f"{what}: {merged.path}\n  {words(merged.clocks)}", err=err)
     for path, why in merged.cut.items():
         click.echo(f"distdbg: {path}: {why}; it was used as far as it goes", err=True)
+
+
+def report_on(files: list[Path], as_json: bool) -> None:
+    """Read traces of any origin. Ends the command: 3 no trace among them, 5 none that can be read."""
+    from distdbg.cli import _answer
+    from distdbg.collect.files.trace_files import read_traces
+    from distdbg.report.profile_document import profile_document
+
+    say = _answer.progress()
+    document = profile_document(*read_traces(files, say))
+    say("")
+    _answer.show(document, as_json=as_json)
+    sys.exit(_answer.exit_code(document.report))

@@ -65,7 +65,7 @@ def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) 
 
 
 def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
-    """Of a read-only run the report is shown, with a message that it was not written."""
+    """Write the report files. A read-only run gets a message that they were not written."""
     from distdbg.collect.runs.report_files import write_report
 
     try:

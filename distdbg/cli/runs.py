@@ -83,7 +83,7 @@ def _here() -> list[RunStatus]:
 
 
 def _remove(path: Path) -> None:
-    """Renamed first, so that nobody meets a run that is half gone."""
+    """Rename the run first, so that no reader meets a half removed run."""
     doomed = path.with_name(f".removing-{path.name}")
     try:
         path.rename(doomed)

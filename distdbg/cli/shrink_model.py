@@ -17,7 +17,7 @@ from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
     from distdbg.shrink.checkpoint.plain_names import PlainOrder
-    from distdbg.shrink.telling import Telling
+    from distdbg.shrink.checkpoint.writing import ShrinkProgress
 
 
 @exits({0: "done", 3: "no model", 4: "transformers is missing", 5: "unreadable", 6: "no faithful shrink was found"})
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--verify",
     type=click.Choice(["default", "full"]),
     default="default",
-    help="full: compare every byte of the weights, and load the model whatever its size.",
+    help="full: compare every byte of the weights, and load the model of any size.",
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code from the model's repository.")
@@ -105,7 +105,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if dst is None:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
     with _resumable(dst):
-        made = make(open_source(src), dst, order, _telling())
+        made = make(open_source(src), dst, order, _progress())
     click.echo(f"wrote {dst}")
     _say(made)
     if extrapolate:
@@ -121,7 +121,7 @@ def _plain(src: str, dst: Path | None, order: PlainOrder) -> None:
     if dst is None:
         raise UsageError("no DST says where the small checkpoint goes", "Name a folder that does not exist yet.")
     with _resumable(dst):
-        made = make_plain(src, dst, order, _telling())
+        made = make_plain(src, dst, order, _progress())
     click.echo(f"wrote {dst}")
     _say(made)
 
@@ -135,9 +135,9 @@ def _say(made: Mapping[str, Any]) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def _telling() -> Telling:
+def _progress() -> ShrinkProgress:
     """A line that says what is done, or counts, on a terminal; nothing in a file."""
-    from distdbg.shrink.telling import SILENT, Telling
+    from distdbg.shrink.checkpoint.writing import SILENT, ShrinkProgress
 
     if not sys.stderr.isatty():
         return SILENT
@@ -146,11 +146,11 @@ def _telling() -> Telling:
     def written(done: int, total: int) -> None:
         unguarded(sys.stderr).write(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB" + "\n" * (done >= total))
 
-    return Telling(written, Console(file=unguarded(sys.stderr)).status)
+    return ShrinkProgress(written, Console(file=unguarded(sys.stderr)).status)
 
 
 class _Ended(KeyboardInterrupt):
-    """By SIGTERM, as Slurm and `timeout` end a command."""
+    """Ended by SIGTERM, which Slurm and `timeout` send."""
 
 
 @contextmanager

@@ -91,8 +91,8 @@ def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(top.as_json(now)))
         return
-    told = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(highlight=False, width=None if told else _PIPE_WIDTH)
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(highlight=False, width=None if known else _PIPE_WIDTH)
     console.print(f"{run.id}  {summary(top.state)}", markup=False, soft_wrap=True)
     console.print(table_of(top.rows(now, most=_MOST_PRINTED), console.width))
 
@@ -107,7 +107,7 @@ def _watch(tail: RunTail, top: Top, run: RunDir, interval: float) -> None:
 
 
 def _look(view: TopView, tail: RunTail, run: RunDir, interval: float) -> list[str]:
-    """Until a key asks for something that another command does: its words. None of them at the end."""
+    """Show the view until a key asks for another command, and return its words; no words at the end."""
     from rich.console import Console
     from rich.live import Live
 

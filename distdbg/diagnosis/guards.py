@@ -1,4 +1,4 @@
-"""Findings from the facts that guards recorded in the ranks: one finding for each line, with all ranks that have it."""
+"""Make findings from the facts that guards recorded in the ranks: one for each line, with all ranks that have it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.rules import Rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.findings import entry
@@ -130,20 +131,13 @@ def observe(
     severity: Severity | None = None,
     confidence: Confidence = "certain",
 ) -> Finding:
-    """A finding about a training that runs: it explains no failure and changes no exit code."""
-    doc = entry(finding_id)
+    """A finding about the ranks of these facts."""
     ranks = tuple(sorted({fact.rank for fact in found}))
     cited = [fact.citation for fact in found if fact.citation is not None]
-    return Finding(
-        id=finding_id,
-        severity=severity or doc.severity,
-        confidence=confidence,
-        summary=f"{summary} ({who(evidence, ranks)})",
-        cause=cause,
-        remedy=remedy or doc.remedy,
-        ranks=ranks,
-        nodes=hosts(evidence, ranks),
+    return about_ranks(
+        evidence, finding_id, ranks, f"{summary} ({who(evidence, ranks)})", cause,
+        remedy=remedy, severity=severity, confidence=confidence,
         step=min((fact.step for fact in found if fact.step is not None), default=None),
-        evidence=tuple(Citation(c.path, c.line, c.where) for c in cited[:_MOST_CITED]),
+        evidence=(Citation(c.path, c.line, c.where) for c in cited[:_MOST_CITED]),
         first_seen=min((fact.t for fact in found if fact.t is not None), default=None),
-    )
+    )  # fmt: skip

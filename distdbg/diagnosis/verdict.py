@@ -1,4 +1,4 @@
-"""Findings become an answer: in the order of causes, with what explains what, the outcome and whose exit code it is."""
+"""Order the findings by cause, mark which one explains another, and decide the outcome and its exit code."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from distdbg.diagnosis.failures.of_ranks import RankFailure, ended_with, failures
+from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.failures.which_first import undecided_first
 from distdbg.diagnosis.rules import run_rules
 from distdbg.diagnosis.waits.hang import is_hung
-from distdbg.diagnosis.waits.undecided import undecided
+from distdbg.diagnosis.waits.undecided import MISSING_RANK, undecided
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.exit_status import how_it_ended, shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
@@ -22,7 +23,7 @@ from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary,
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Finished, TimeUp
 
-#: Root causes: what stands below them in the order can be their consequence.
+#: Root causes: findings below them in the order can be their consequence.
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
 _NODES_GONE = ("node-lost", "network-cut")
 _DEVICE = "gpu-fault"
@@ -43,20 +44,21 @@ def build_report(evidence: RunEvidence) -> Report:
     if _died_of_hanging(evidence, findings, outcome) or _stands_still(evidence, findings):
         outcome = "hung"
         code, whose = _exit_code_of_hung(evidence, code, whose)
+    unknown = (*undecided_first(evidence, findings), *_why_hung(evidence, findings, outcome))
     report = Report(
         outcome=outcome,
         findings=tuple(findings),
         run=run_facts(evidence),
         exit_code=code,
         exit_code_of=whose,
-        unknown=(*failed, *_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
+        unknown=(*failed, *unknown, *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
     return _without_secrets(report, HiddenValues(evidence.job))
 
 
 def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
-    """In every form of the report: what rebuilds it elsewhere hides the same values."""
+    """Mask the hidden values in every form of the report. A report that is rebuilt elsewhere masks the same values."""
 
     def masked(finding: Finding) -> Finding:
         cited = tuple(replace(c, quote=hidden.mask(c.quote)) for c in finding.evidence)
@@ -76,8 +78,10 @@ def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
 
 
 def order(found: Iterable[Finding]) -> list[Finding]:
-    """Errors first; among them by class of cause, then by first symptom, never by who exited first. What explains
-    another finding stands before it, the most certain first, and is as severe."""
+    """Errors first; among them by class of cause, then by first symptom, never by the order of exits.
+
+    A finding that explains another precedes it, the most certain first, and is as severe.
+    """
     ordered = sorted(
         found,
         key=lambda f: (
@@ -103,7 +107,7 @@ def order(found: Iterable[Finding]) -> list[Finding]:
 
 
 def _is_explained(finding: Finding, *, by: Finding) -> bool:
-    """As a check has set it: by a finding of that id on one of its ranks."""
+    """Whether a rule says that a finding of another id on one of these ranks explains this one."""
     about_it = not finding.ranks or not by.ranks or not set(finding.ranks).isdisjoint(by.ranks)
     return finding.explained_by == by.id and finding is not by and about_it
 
@@ -123,17 +127,19 @@ def _explains(root: Finding, other: Finding) -> bool:
         return True
     # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
     # So did a device that failed: CUDA's error on its ranks is how they noticed.
-    from_here = root.id in _NODES_GONE or (root.id == _DEVICE and other.id == "cuda-error")
+    # Where a rank hangs while it handles an exception, in a `finally` say, it came there by that exception.
+    handles = root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and other.cause_class is CauseClass.STUCK
+    from_here = root.id in _NODES_GONE or (root.id == _DEVICE and other.id == "cuda-error") or handles
     return from_here and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
 
 
 def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
-    """A lost connection at the head of the list is a symptom whose cause nobody has seen: that is said."""
+    """A lost connection as the first finding is a symptom whose cause was not recorded: an Unknown says so."""
     if not findings or findings[0].cause_class is not CauseClass.COMMUNICATION:
         return findings
     lead = findings[0]
-    told = {rank for finding in findings for rank in finding.ranks}
-    silent = [rank.rank for rank in evidence.ranks if rank.rank not in told and rank.exit_code != 0]
+    named = {rank for finding in findings for rank in finding.ranks}
+    silent = [rank.rank for rank in evidence.ranks if rank.rank not in named and rank.exit_code != 0]
     words = "Why is not known: no rank shows an error of its own."
     if silent:
         words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
@@ -144,7 +150,7 @@ def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
 
 
 def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
-    """True where the wish to end came before any failure of its own."""
+    """Whether the job was cancelled before any failure of its own."""
     if evidence.cancelled_by is None:
         return False
     asked = evidence.asked_to_end_at
@@ -176,7 +182,8 @@ def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
 
 
 def _died_of_hanging(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> bool:
-    """Also where it lives, or where somebody lost patience; not where a rank came to an end of its own after all."""
+    """Whether the job hung: also where it still runs, or where a person ended it; not where a rank ended by itself
+    after all."""
     if not is_hung(evidence) or outcome == "succeeded":
         return False
     if _ended_by_us(evidence) or any(rank.ended is None for rank in evidence.ranks):
@@ -207,9 +214,7 @@ def _all_ranks_known(evidence: RunEvidence) -> bool:
 def world_size(evidence: RunEvidence) -> int | None:
     """What the job asked for, where job.json says it."""
     topology = evidence.job.get("topology")
-    if not isinstance(topology, dict):
-        return None
-    return plausible(topology)
+    return plausible(topology) if isinstance(topology, dict) else None
 
 
 def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> tuple[int | None, str | None]:
@@ -235,7 +240,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
 
 
 def _only_hung(rank: RankRecord, failure: RankFailure | None) -> bool:
-    """The others failed of it, and it was ended for that: it has come to no end of its own."""
+    """Whether the rank only hung: other ranks failed because of it, and it was ended for that."""
     return failure is None and rank.asked_to_stop is not None and (rank.exit_code or 0) < 0
 
 
@@ -243,17 +248,17 @@ def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | Non
     if rank is None:
         return None
     if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
-        return 1  # what Python exits with on an exception; the signal that it got meanwhile is a consequence
-    code = ended_with(rank)
+        return rank.script_exit_code or 1  # Python's on an exception; the signal that it got meanwhile is a consequence
+    code = rank.own_exit_code
     return None if code is None else shell_code(code)
 
 
 def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
-    """Of the ranks that failed, those in `but` left out, the first; else an agent's, else torchrun's.
+    """The exit code of the first rank that failed, those in `but` left out; else an agent's, else torchrun's.
 
-    An early exit with 0 is no code.
+    An early exit with 0 does not count.
     """
-    failed = [r for r in evidence.ranks if ended_with(r) and r.rank not in but]
+    failed = [r for r in evidence.ranks if r.own_exit_code and r.rank not in but]
     if failed:
         first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
         return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
@@ -289,7 +294,7 @@ def _signal_of(cancelled_by: str) -> int:
 
 
 def _last_seen(evidence: RunEvidence) -> list[float]:
-    """When the nodes of a job that runs were last heard of."""
+    """The times of the last events of the nodes of a job that runs."""
     events = (event for node in evidence.nodes for _, event in node.events)
     return [t for event in events if (t := number(event, "t")) is not None]
 
@@ -302,6 +307,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     over = AgentsGone.is_in(evidence.events) or Finished.is_in(evidence.events)
     ends += [] if over else _last_seen(evidence)
     ends += [evidence.dump.t] if evidence.dump is not None else []
+    dumped = len(evidence.dump.ranks) if evidence.dump is not None else 0  # more where a launcher in a rank starts them
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
     return {
         "id": evidence.run_id,
@@ -311,7 +317,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "started": number(job, "started") or (min(times) if times else None),
         "ended": max([*ends, *times], default=None),
         "attempt": evidence.attempt,
-        "world_size": world_size(evidence) or len(evidence.ranks),
+        "world_size": max(world_size(evidence) or len(evidence.ranks), dumped),
         "nodes": [node.host for node in evidence.nodes],
         "topology": topology,
         "worker_side": job.get("worker_side"),
@@ -330,7 +336,7 @@ def rank_summaries(evidence: RunEvidence) -> Iterable[RankSummary]:
 
 def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
     """`finished`, `failed (exit code 1)`, `killed (SIGKILL)`, `stopped (SIGTERM)`, `running`, `unknown`."""
-    code = rank.exit_code
+    code = rank.own_exit_code
     if code is None:
         ended = "unknown" if rank.ended is not None or rank.exit_unknown_because else "running"
         return ended if rank.pid is not None else "never started" if ended == "running" else ended
@@ -348,10 +354,19 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
 
 def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:
     """A job that hangs without a finding is never passed over in silence."""
-    if outcome not in ("hung", "unknown") or any(f.severity == "error" for f in findings):
+    if evidence.logs is not None and evidence.logs.one_watchdog and not any(map(_names_a_cause, findings)):
+        yield MISSING_RANK
         return
-    if (why := undecided(evidence, hung=outcome == "hung")) is not None:
+    timed_out = any(rank.ended_by_watchdog for rank in evidence.ranks)
+    if (outcome not in ("hung", "unknown") and not timed_out) or any(f.severity == "error" for f in findings):
+        return
+    if (why := undecided(evidence, hung=outcome == "hung" or timed_out)) is not None:
         yield why
+
+
+def _names_a_cause(finding: Finding) -> bool:
+    causes = finding.severity == "error" and finding.cause_class not in _CONSEQUENCES
+    return causes and bool(finding.ranks or finding.nodes)
 
 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
@@ -374,7 +389,7 @@ def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
 
 
 def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
-    """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
+    """Nodes whose ranks refuse to have their stacks read, as the agents found at the start."""
     refused: dict[str, list[str]] = {}
     for node in evidence.nodes:
         for _, access in SamplingAccess.among(node.events):

@@ -1,4 +1,4 @@
-"""Why the diagnosis says what it says: what each rule read and found, the wait graph, and the failures.
+"""Explain the diagnosis itself: what each rule read and found, the wait graph, and the failures.
 
 For `distdbg explain --why`, the debugger of the diagnosis itself. Nothing here decides anything.
 """
@@ -6,7 +6,7 @@ For `distdbg explain --why`, the debugger of the diagnosis itself. Nothing here 
 from __future__ import annotations
 
 from collections.abc import Sized
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
@@ -41,7 +41,7 @@ class RuleTrace:
 @dataclass(frozen=True)
 class Why:
     rules: tuple[RuleTrace, ...]
-    #: None where no dump shows a job that stands still
+    #: None where no dump shows a job without progress
     hang: Hang | None
     #: how each rank failed
     failures: tuple[RankFailure, ...]
@@ -85,15 +85,11 @@ def _noting(evidence: RunEvidence, read: dict[str, int]) -> RunEvidence:
             return value
 
     ranks = tuple(_copied(rank, NotedRank) for rank in evidence.ranks)
-    copy = _copied(evidence, NotedRun)
-    copy.__dict__["ranks"] = ranks
-    return copy
+    return _copied(replace(evidence, ranks=ranks), NotedRun)
 
 
-def _copied(record: object, kind: type[_Record]) -> _Record:
-    copy = object.__new__(kind)  # the dataclasses are frozen and have no slots
-    copy.__dict__.update(record.__dict__)
-    return copy
+def _copied(record: RunEvidence | RankRecord, kind: type[_Record]) -> _Record:
+    return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
 def _count(value: object) -> int:

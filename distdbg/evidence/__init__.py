@@ -1,1 +1,1 @@
-"""Bytes and text become records. Opens no file, asks no clock: works on data alone."""
+"""Turn bytes and text into records. Opens no file, asks no clock: works on data alone."""

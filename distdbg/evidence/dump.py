@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from distdbg.evidence.recorder.calls import KEPT, Call
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.nccl_ras import Communicator
-from distdbg.evidence.stacks.threads import Thread, main_thread
+from distdbg.evidence.stacks.threads import Thread, judged_thread
 from distdbg.masking import mask_text
-from distdbg.protocol.dump import PageReading, ProcessState
+from distdbg.protocol.dump import Descendant, LockFile, PageReading, ProcessState
 
-#: the state of a process that nobody looked at: its stack, or its recorder's dump, is all that there is
+#: the state of a process that was not sampled: only its stack, or its recorder's dump, is known
 NOT_LOOKED_AT = "?"
 GONE = ProcessState()
 
@@ -32,6 +33,13 @@ class Look:
     #: looks at child processes that have stacks, by pid
     children: Mapping[int, ProcessState] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    #: all processes below the rank, and the lock file that it polls for, where it waits for one of these
+    below: tuple[Descendant, ...] = ()
+    lock: LockFile | None = None
+    #: how often the judged thread had left a CPU when this look was over, which pauses it; and that of the look before
+    #: when this one began
+    rested: int | None = None
+    switched: int | None = None
     recorder_path: str = ""
 
 
@@ -56,12 +64,12 @@ class RankDump:
     def last(self) -> Look:
         return self.looks[-1] if self.looks else Look(0.0)
 
-    def main(self, look: Look) -> Thread | None:
-        return main_thread(look.threads, self.pid)
+    def judged(self, look: Look) -> Thread | None:
+        return judged_thread(look.threads, self.pid)
 
     @property
-    def native_main(self) -> Thread | None:
-        return main_thread(self.native, self.pid)
+    def native_judged(self) -> Thread | None:
+        return judged_thread(self.native, self.pid)
 
     @property
     def overrun(self) -> bool:
@@ -93,9 +101,21 @@ class Dump:
     #: text of the scripts that stacks name, by the path that they had
     sources: Mapping[str, str] = field(default_factory=dict)
     signatures: Signatures = field(default_factory=Signatures)
-    #: what NCCL's own RAS told, where it is there
+    #: what NCCL's own RAS reported, the newest; and at the first look, where it was asked twice
     communicators: tuple[Communicator, ...] = ()
+    communicators_before: tuple[Communicator, ...] = ()
     communicators_path: str = ""
+
+    def runs_ahead(self, rank: int) -> bool:
+        """Its host enqueues operations of NCCL, and no recorder says which: its stack does not say what it waits in."""
+        had = self.ranks.get(rank)
+        if had is None or had.recorder is not None:
+            return False
+        return had.first.process.nccl or had.pid in self.pids_of_nccl
+
+    @cached_property
+    def pids_of_nccl(self) -> frozenset[int]:
+        return frozenset(rank.pid for one in self.communicators for rank in one.ranks)
 
     def line(self, file: str, number: int) -> str:
         """A line of a kept script, stripped; empty where it was not kept."""

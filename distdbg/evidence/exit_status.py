@@ -1,4 +1,4 @@
-"""What the exit status of a process means: the only place that knows which values exist and how they are written."""
+"""Interpret the exit status of a process: the only place that knows its values and how they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_SIGNAL = 64
 
 
 def exit_status(record: Mapping[str, Any], name: str = "exit_code") -> int | None:
-    """As subprocess has it: 0 to 255, or -N after signal N. None for what is missing or no process ends with."""
+    """The status as subprocess has it: 0 to 255, or -N after signal N. None where it is missing or impossible."""
     value = record.get(name)
     return value if type(value) is int and -_MOST_SIGNAL <= value <= 255 else None
 
@@ -25,7 +25,7 @@ def implausible(record: Mapping[str, Any], name: str = "exit_code") -> str:
 
 
 def shell_code(status: int) -> int:
-    """As a shell has it: 128+N after signal N."""
+    """The code as a shell has it: 128+N after signal N."""
     return status if status >= 0 else 128 - status
 
 

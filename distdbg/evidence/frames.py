@@ -1,4 +1,4 @@
-"""What a stack frame is: the only place that reads a frame's file and function.
+"""Classify stack frames: the only place that reads a frame's file and function.
 
 `origin_of(file)` says whose code a file is, `activity_of(file, function)` what a frame of torch or of the standard
 library is busy with. Both go by the names alone, because a stack may come from another machine: a file is known by the
@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
+from typing import TypeVar
+
+from distdbg.evidence.ops import SETUP, of_kind
+
+_Meaning = TypeVar("_Meaning")
 
 
 class Origin(Enum):
-    """Whose code a file is."""
+    """The origin of a file: user, torch, framework, …"""
 
     USER = "user"
     TORCH = "torch"
@@ -45,7 +51,7 @@ class Activity(Enum):
     COLLECTIVE = "collective"
     #: rendezvous, init_process_group, new_group
     GROUP_SETUP = "process-group set-up"
-    #: a collective of objects turns them into bytes or back, and waits for nobody
+    #: a collective of objects turns them into bytes or back, and waits for no rank
     PICKLING = "pickling"
     #: other code of torch.distributed: pipelines, FSDP's hooks, checkpoints
     DISTRIBUTED = "torch.distributed"
@@ -64,6 +70,15 @@ class Activity(Enum):
     CHILD = "child process"
     #: waits for another program
     SUBPROCESS = "subprocess"
+    #: torch builds a C++ extension, or waits for the rank that does
+    EXTENSION = "C++ extension"
+    EXTENSION_BUILD = "build of a C++ extension"
+    #: polls for a lock file that another process keeps
+    LOCK_FILE = "lock file"
+    IMPORT = "import"
+    DOWNLOAD = "download"
+    #: torch.compile, Triton
+    COMPILATION = "compilation"
     LOGGING = "logging"
     #: the standard library's own code below a thread's or a child's first function
     THREAD_START = "start of a thread"
@@ -71,6 +86,38 @@ class Activity(Enum):
     #: the interpreter waits for threads before it ends
     SHUTDOWN = "interpreter shutdown"
     OTHER = "other"
+
+    @property
+    def of_torch_distributed(self) -> bool:
+        return self in (Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.PICKLING, Activity.DISTRIBUTED)
+
+
+class AllocatedFor(Enum):
+    """What a frame of torch or of a framework allocates device memory for."""
+
+    #: FSDP gathers parameters, into the storages of its flat ones too
+    PARAMETERS = "gathered parameters"
+    #: DataParallel copies parameters to another device
+    REPLICAS = "copies of parameters"
+    #: DDP makes its buckets, and makes them again in the order in which gradients came
+    BUCKETS = "gradient buckets"
+    #: DataParallel, DDP or FSDP copies a batch to its device, below the model's forward
+    BATCH = "batch of a wrapper"
+    #: a framework copies a batch; below a forward accelerate moves activations by the same function
+    BATCH_OF_FRAMEWORK = "batch of a framework"
+
+
+class TorchCall(Enum):
+    """What a function of torch costs a step, where a profile names it."""
+
+    #: `print(tensor)` and `f"{tensor}"` read the values
+    PRINT = "print"
+    #: DDP broadcasts its buffers
+    BUFFERS = "buffers"
+    #: DataParallel's forward
+    DATA_PARALLEL = "data parallel"
+    #: a loader starts or ends its workers
+    WORKERS = "loader workers"
 
 
 # -- whose code ----------------------------------------------------------------------------------------------------
@@ -126,13 +173,13 @@ _CHECKOUT = re.compile(
 #: by the path below sys.path
 _LAUNCHERS = re.compile(
     r"torch/distributed/(?:run\.py|launch\.py|launcher/|elastic/)|torch/multiprocessing/spawn\.py"
-    r"|accelerate/(?:commands/|launchers\.py)|deepspeed/launcher/|ray/_private/workers?/|ray/scripts/"
+    r"|accelerate/(?:commands/|launchers\.py)|deepspeed/launcher/|ray/_private/workers?(?:/|\.py)|ray/scripts/"
     r"|(?:lightning/(?:fabric|pytorch)|lightning_fabric|pytorch_lightning)/strategies/launchers/"
 )
 
 
 def origin_of(file: str) -> Origin:
-    """Whose code `file` is, a path as Python, py-spy, a profiler or a snapshot names it."""
+    """The origin of `file`, a path as Python, py-spy, a profiler or a snapshot names it."""
     return _locate(file)[0]
 
 
@@ -186,7 +233,7 @@ def _of_package(path: str) -> Origin:
 
 
 def _installed_path(file: str) -> str:
-    """The path from its package on, of what is installed or stands in a source checkout; empty for all else."""
+    """The path from its package on, for files that are installed or in a source checkout; empty for all others."""
     if found := _INSTALLED.search(file):
         return found[1]
     first, slash, _ = file.partition("/")
@@ -219,8 +266,7 @@ def _is_command(file: str) -> bool:
 
 # -- what it is busy with ------------------------------------------------------------------------------------------
 
-_SETUP = ("init_process_group", "new_group", "_new_group_with_tag", "_new_process_group_helper", "split_group",
-          "new_subgroups", "new_subgroups_by_enumeration", "_store_based_barrier")  # fmt: skip
+_SETUP = (*of_kind(SETUP), "_new_group_with_tag", "_new_process_group_helper", "_store_based_barrier")
 #: (begin of the path below sys.path, functions or () for all, activity); the first row that fits decides
 _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("torch/autograd/graph.py", ("_engine_run_backward",), Activity.AUTOGRAD),
@@ -233,8 +279,22 @@ _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("torch/optim/", (), Activity.OPTIMIZER),
     ("torch/utils/data/_utils/worker.py", (), Activity.LOADER_WORKER),
     ("torch/utils/data/dataloader.py", (), Activity.LOADER),
+    ("torch/utils/data/_utils/pin_memory.py", (), Activity.LOADER),
     ("torchdata/stateful_dataloader/worker.py", (), Activity.LOADER_WORKER),
     ("torchdata/stateful_dataloader/stateful_dataloader.py", (), Activity.LOADER),
+    ("torch/utils/cpp_extension.py", ("_write_ninja_file_and_build_library", "_run_ninja_build"),
+     Activity.EXTENSION_BUILD),
+    ("torch/utils/cpp_extension.py", ("_jit_compile",), Activity.EXTENSION),
+    ("torch/utils/file_baton.py", ("wait",), Activity.LOCK_FILE),
+    ("filelock/", ("acquire",), Activity.LOCK_FILE),
+    ("torch/_dynamo/", (), Activity.COMPILATION),
+    ("torch/_inductor/", (), Activity.COMPILATION),
+    ("triton/", (), Activity.COMPILATION),
+    ("torch/hub.py", (), Activity.DOWNLOAD),
+    ("huggingface_hub/", (), Activity.DOWNLOAD),
+    ("urllib/request.py", (), Activity.DOWNLOAD),
+    ("http/client.py", (), Activity.DOWNLOAD),
+    ("importlib/_bootstrap.py", (), Activity.IMPORT),
     ("threading.py", ("_shutdown",), Activity.SHUTDOWN),
     ("threading.py", ("_bootstrap", "_bootstrap_inner", "run"), Activity.THREAD_START),
     ("threading.py", (), Activity.LOCK),
@@ -251,7 +311,7 @@ _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("selectors.py", (), Activity.SELECT),
     ("asyncio/", (), Activity.EVENT_LOOP),
     ("logging/", (), Activity.LOGGING),
-)
+)  # fmt: skip
 
 
 @lru_cache(maxsize=16384)
@@ -262,8 +322,73 @@ def activity_of(file: str, function: str) -> Activity:
     """
     origin, path = _locate(file)
     if origin in (Origin.TORCH, Origin.LAUNCHER, Origin.STANDARD, Origin.LIBRARY):
-        name = function.rpartition(".")[2]
-        for begin, functions, activity in _ACTIVITIES:
-            if path.startswith(begin) and (not functions or name in functions):
-                return activity
+        return _row_of(_ACTIVITIES, path, function) or Activity.OTHER
     return Activity.OTHER
+
+
+#: The parts of a step.
+FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "init", "data"
+#: As _ACTIVITIES; a row without a path fits all files.
+_PHASES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("torch/utils/data/", (), DATA),
+    ("torch/optim/", (), OPTIMIZER),
+    ("torch/utils/checkpoint.py", ("recompute_fn",), BACKWARD),
+    ("torch/nn/modules/module.py", ("_apply", "to", "cuda"), INIT),
+    ("", ("backward",), BACKWARD),
+    ("", ("_call_impl", "_wrapped_call_impl", "forward"), FORWARD),
+    ("", ("__init__",), INIT),
+)
+_ALLOCATIONS: tuple[tuple[str, tuple[str, ...], AllocatedFor], ...] = (
+    ("torch/distributed/", ("alloc_storage", "_alloc_storage", "init_all_gather_outputs", "alloc_all_gather_outputs"),
+     AllocatedFor.PARAMETERS),
+    ("torch/nn/parallel/comm.py", ("broadcast_coalesced",), AllocatedFor.REPLICAS),
+    ("torch/nn/parallel/distributed.py", ("_ddp_init_helper", "_pre_forward", "forward"), AllocatedFor.BUCKETS),
+    ("torch/nn/parallel/comm.py", ("scatter",), AllocatedFor.BATCH),
+    ("torch/distributed/utils.py", ("to_map",), AllocatedFor.BATCH),
+    ("accelerate/utils/operations.py", ("send_to_device",), AllocatedFor.BATCH_OF_FRAMEWORK),
+    ("transformers/trainer.py", ("_prepare_input",), AllocatedFor.BATCH_OF_FRAMEWORK),
+    ("lightning/fabric/utilities/apply_func.py", ("batch_to",), AllocatedFor.BATCH_OF_FRAMEWORK),
+    ("lightning_fabric/utilities/apply_func.py", ("batch_to",), AllocatedFor.BATCH_OF_FRAMEWORK),
+)  # fmt: skip
+#: The function that begins a rank's process, and the variable in which it has the rank's number.
+_RANK_VARIABLES = (("torch/multiprocessing/spawn.py", ("_wrap",), "i"),)
+_TORCH_CALLS: tuple[tuple[str, tuple[str, ...], TorchCall], ...] = (
+    ("torch/_tensor_str.py", ("_str",), TorchCall.PRINT),
+    ("torch/nn/parallel/distributed.py", ("_sync_buffers",), TorchCall.BUFFERS),
+    ("torch/nn/parallel/data_parallel.py", ("forward",), TorchCall.DATA_PARALLEL),
+    ("torch/utils/data/dataloader.py", ("_get_iterator", "_shutdown_workers"), TorchCall.WORKERS),
+)
+
+
+@lru_cache(maxsize=16384)
+def phase_of(file: str, function: str) -> str:
+    """FORWARD, BACKWARD, OPTIMIZER, INIT or DATA; empty for a frame that each of them may have.
+
+    A `step` in a file that is named after optimizers (`my_optim.py`) is an optimizer's.
+    """
+    path = module_path(file)
+    if (phase := _row_of(_PHASES, path, function)) is not None:
+        return phase
+    steps = function.rpartition(".")[2] == "step" and "optim" in path.rpartition("/")[2].lower()
+    return OPTIMIZER if steps else ""
+
+
+@lru_cache(maxsize=16384)
+def allocated_for(file: str, function: str) -> AllocatedFor | None:
+    """None for a frame that allocates on behalf of its caller."""
+    return _row_of(_ALLOCATIONS, module_path(file), function)
+
+
+def rank_variable_of(file: str, function: str) -> str | None:
+    """The variable of this function that holds the number of the rank which it begins."""
+    return _row_of(_RANK_VARIABLES, module_path(file), function)
+
+
+@lru_cache(maxsize=16384)
+def torch_call_of(file: str, function: str) -> TorchCall | None:
+    return _row_of(_TORCH_CALLS, module_path(file), function)
+
+
+def _row_of(table: Iterable[tuple[str, tuple[str, ...], _Meaning]], path: str, function: str) -> _Meaning | None:
+    name = function.rpartition(".")[2]
+    return next((row for begin, names, row in table if path.startswith(begin) and (not names or name in names)), None)

@@ -1,4 +1,4 @@
-"""Lines of JSON as they come out of a run directory: cut short, foreign or hostile, and still evidence."""
+"""Read lines of JSON from a run directory: truncated, foreign or hostile lines are evidence too."""
 
 from __future__ import annotations
 

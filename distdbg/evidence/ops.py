@@ -17,7 +17,8 @@ class Operation:
 
     `group` is the position of the argument `group`, -1 where there is none; `equal_inputs`: the recorder's input sizes
     must agree; `of_objects`: it pickles, and calls operations of tensors that count by themselves; `only_torchs`: no
-    other library has a function of that name.
+    other library has a function of that name; `recorded` is the name that the recorder has for it, where that is
+    another operation's.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Operation:
         "of_objects",
         "only_torchs",
         "peer",
+        "recorded",
         "root",
         "spellings",
     )
@@ -46,8 +48,9 @@ class Operation:
         equal_inputs: bool = False,
         of_objects: bool = False,
         only_torchs: bool = False,
+        recorded: str = "",
     ) -> None:
-        self.name, self.kind, self.spellings = name, kind, spellings
+        self.name, self.kind, self.spellings, self.recorded = name, kind, spellings, recorded or name
         self.root, self.peer, self.equal, self.group = root, peer, equal, group
         self.equal_inputs, self.of_objects, self.only_torchs = equal_inputs, of_objects, only_torchs
 
@@ -74,14 +77,14 @@ OPERATIONS = (
     Operation("all_gather", spellings=("allgather",), equal="tensor_list", group=2, equal_inputs=True),
     Operation("all_gather_into_tensor", spellings=("_all_gather_base", "_allgather_base"), equal="input_tensor",
               group=2, equal_inputs=True, only_torchs=True),
-    Operation("all_gather_single", equal="input_tensor", group=2, only_torchs=True),
+    Operation("all_gather_single", equal="input_tensor", group=2, only_torchs=True, recorded="all_gather_into_tensor"),
     Operation("all_gather_coalesced", spellings=("allgather_coalesced",), group=2),
     Operation("all_gather_into_tensor_coalesced", spellings=("allgather_into_tensor_coalesced",), group=2,
               equal_inputs=True),
     Operation("reduce_scatter", equal="input_list", group=3),
     Operation("reduce_scatter_tensor", spellings=("_reduce_scatter_base",), equal="output", group=3, equal_inputs=True,
               only_torchs=True),
-    Operation("reduce_scatter_single", equal="output", group=3, only_torchs=True),
+    Operation("reduce_scatter_single", equal="output", group=3, only_torchs=True, recorded="reduce_scatter_tensor"),
     Operation("reduce_scatter_tensor_coalesced", group=3, equal_inputs=True),
     Operation("all_to_all", spellings=("alltoall",), group=2),
     Operation("all_to_all_single", spellings=("alltoall_base", "all_to_allv"), group=4),
@@ -115,6 +118,13 @@ def find(text: str) -> Operation | None:
     if not words:
         return None
     return _BY_NAME.get(words[0]) or _BY_NAME.get(words[0].lower())
+
+
+def is_recorded_as(called: str, recorded: str) -> bool:
+    """Whether the function `called` may have begun what a recorder has as `recorded`."""
+    function, operation = find(called), find(recorded)
+    return function is operation or (function is not None and operation is not None and
+                                     function.recorded == operation.name)  # fmt: skip
 
 
 def is_transfer(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the report does not know because a part of distdbg failed: one Unknown for each failure, of all its ranks.
+"""List what the report does not know because a part of distdbg failed: one Unknown a failure, of all its ranks.
 
 The registry of `protocol/` says which records tell of a failure. A rule is not needed, and no reader can forget one.
 """
@@ -21,13 +21,13 @@ _Key = tuple[str, str, bool, str]
 
 
 def failures_in_facts(lines: _Lines) -> tuple[Lost, ...]:
-    """Of one rank."""
+    """The failures of distdbg in one rank's facts."""
     found = (facts.failure_of(fact) for _, fact in lines)
     return tuple(lost for lost in found if lost is not None)
 
 
 def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launcher: _Lines) -> tuple[Unknown, ...]:
-    """Of the whole run. Equal ones are one Unknown, with the ranks or nodes that they are of."""
+    """All failures of distdbg in the run. Equal ones are one Unknown, with their ranks or nodes."""
     found: dict[_Key, set[int]] = {}
 
     def add(lost: Lost, scope: str, number: int | None = None) -> None:
@@ -46,11 +46,11 @@ def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launc
     for _, event in launcher:
         if (of_launcher := events.failure_of(event)) is not None:
             add(of_launcher, "")
-    told = [_unknown(key, who) for key, who in found.items()]
-    if len(told) > _MOST:
-        rest = Unknown(f"what {len(told) - _MOST:,} more failures of distdbg cost", f"only {_MOST} are listed")
-        told = [*told[:_MOST], rest]
-    return tuple(told)
+    unknowns = [_unknown(key, who) for key, who in found.items()]
+    if len(unknowns) > _MOST:
+        rest = Unknown(f"what {len(unknowns) - _MOST:,} more failures of distdbg cost", f"only {_MOST} are listed")
+        unknowns = [*unknowns[:_MOST], rest]
+    return tuple(unknowns)
 
 
 def _unknown(key: _Key, who: set[int]) -> Unknown:

@@ -1,4 +1,4 @@
-"""The agents' files become rank and node records. Whatever is missing or of the wrong kind becomes an Unknown."""
+"""Turn the agents' files into rank and node records. What is missing or of the wrong kind becomes an Unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.exit_status import exit_status, implausible
-from distdbg.evidence.host.course import Look
+from distdbg.evidence.host.course import RankLook
 from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.jsonl import integer, number, ranks, text
 from distdbg.evidence.jsonl import rank as rank_number
@@ -21,8 +21,7 @@ from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecor
 from distdbg.evidence.training.gradients import gradient_series
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 from distdbg.protocol.agent_events import AgentStarted, Cgroup, Kernel, TorchrunExited
-from distdbg.protocol.facts import Group, Handled, Init, ModelAnswer, Raised, ScriptEnd, kind_of
-from distdbg.protocol.facts import Shrunk as ShrunkFact
+from distdbg.protocol.facts import GroupFact, Handled, Init, ModelAnswer, Raised, ScriptEnd, ShrunkFact, kind_of
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -35,7 +34,7 @@ _MOST_GUARD_FACTS = 1000
 
 @dataclass(frozen=True)
 class RankTexts:
-    """What stands in one rank's folder, parsed no further than JSON; paths are as citations name them."""
+    """The content of one rank's folder, parsed no further than JSON; paths are as citations name them."""
 
     folder: str
     exit: Mapping[str, Any] | None = None
@@ -73,10 +72,11 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         asked_to_stop=number(fields, "asked_to_stop"),
         step=integer(fields, "step"),
         phase=text(fields, "phase") or None,
-        script_finished=how == "returned" or (how == "SystemExit" and not end.exit),
+        script_finished=how == "returned" or (how in ("SystemExit", "os._exit") and end.exit == 0),
         script_ended=end.t,
         script_end_how=how,
         script_exit_code=exit_status(end.fields(), "exit"),
+        script_end_where=_where(end.where),
         exceptions=tuple(exceptions(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_EXCEPTIONS],
         handling=_handling(rank, texts.facts, f"{texts.folder}/facts.jsonl"),
         error_file=texts.error,
@@ -105,16 +105,16 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
 
 
 def _shrunk(facts: Events) -> Shrunk | None:
-    """The newest answer: a model's parts are told of as they are built."""
-    told = ShrunkFact.newest(facts)
-    if told is None:
+    """The newest fact: a model's parts are reported as they are built."""
+    fact = ShrunkFact.newest(facts)
+    if fact is None:
         return None
-    kept = (told.kept or {}).items()
-    has = "loaded all and ran" if told.loaded else "has"
+    kept = (fact.kept or {}).items()
+    has = "loaded all and ran" if fact.loaded else "has"
     words = [f"{path} {has} {n[0]} of {n[1]} layers" for path, n in kept if isinstance(n, list) and len(n) == 2]
-    if told.skipped:
-        real = f", real in {fold_ranks(told.real)}" if told.real else ""
-        words.append(f"no attention in layers {fold_ranks(told.skipped)}{real}")
+    if fact.skipped:
+        real = f", real in {fold_ranks(fact.real)}" if fact.real else ""
+        words.append(f"no attention in layers {fold_ranks(fact.skipped)}{real}")
     return Shrunk("; ".join(words), not words)
 
 
@@ -132,9 +132,9 @@ def _phases(value: object) -> dict[str, int]:
 
 
 def _step_times(value: object) -> StepTimes | None:
-    told = value if isinstance(value, dict) else {}
-    figures = [number(told, name) for name in ("median", "low", "high")]
-    windows = integer(told, "windows")
+    fields = value if isinstance(value, dict) else {}
+    figures = [number(fields, name) for name in ("median", "low", "high")]
+    windows = integer(fields, "windows")
     if not windows or any(figure is None or figure <= 0 for figure in figures):
         return None
     middle, low, high = (figure or 0.0 for figure in figures)
@@ -142,12 +142,12 @@ def _step_times(value: object) -> StepTimes | None:
 
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
-    for _, group in Group.among(facts):
+    for _, group in GroupFact.among(facts):
         match group.ranks:
             case {"first": int(first), "step": int(step), "count": int(count)} if _fits(first, step, count):
                 yield group.name, _evenly(first, step, count)
-            case list(told):
-                yield group.name, ranks(told)
+            case list(members):
+                yield group.name, ranks(members)
 
 
 def _fits(first: int, step: int, count: int) -> bool:
@@ -194,7 +194,8 @@ def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
 
 
 def _handling(rank: int, facts: Events, path: str) -> ExceptionFact | None:
-    """Of the newest dump's answer: an `except` may have been left since an older one."""
+    """The exception that the rank was handling, by the newest dump's answer: an `except` may have ended since an older
+    one."""
     for line, fact in reversed(facts):
         if kind_of(fact) is Handled and fact.get("id") == _AT_DUMP:
             return next((e for e in _handled(rank, fact, Citation(path, line)) if e.thread == "MainThread"), None)
@@ -239,7 +240,7 @@ def node_record(
     torchrun_path: str,
     before: Events = (),
     memory: NodeMemory | None = None,
-    courses: Mapping[int, tuple[Look, ...]] | None = None,
+    courses: Mapping[int, tuple[RankLook, ...]] | None = None,
     gpus: tuple[GpuCourse, ...] = (),
     metrics_path: str = "",
 ) -> NodeRecord:
@@ -258,7 +259,7 @@ def node_record(
         torchrun_exit_code=exit_status(exited.fields()) if exited else None,
         cgroup=_cgroup([*before, *events]),
         kernel=tuple(_kernel_messages(kernel.messages if kernel else ())),
-        kernel_unknown_because=kernel.because if kernel else "the agent did not come to read them",
+        kernel_unknown_because=kernel.because if kernel else "the agent did not read them in time",
         memory=memory or NodeMemory(),
         courses=courses or {},
         gpus=gpus,
@@ -300,8 +301,8 @@ def ranks_seen(events: Events) -> dict[int, dict[str, Any]]:
                         seen.setdefault(rank, {})["local_rank"] = local_rank
             case "rank-started" if (rank := rank_number(event.get("rank"))) is not None:
                 seen.setdefault(rank, {}).update(pid=event.get("pid"), started=event.get("t"))
-            case "phases" if isinstance(told := event.get("ranks"), dict):
-                for name, phases in told.items():
+            case "phases" if isinstance(by_rank := event.get("ranks"), dict):
+                for name, phases in by_rank.items():
                     if (rank := rank_number(name)) is not None:
                         seen.setdefault(rank, {})["phases"] = phases
             case "rank-exited" if (rank := rank_number(event.get("rank"))) is not None:
@@ -323,7 +324,7 @@ def first_failures(seen: Mapping[int, Mapping[str, Any]], most: int) -> set[int]
 
 
 def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknown]:
-    """Ranks whose exit code nobody knows, folded by the reason."""
+    """Ranks whose exit code is not known, grouped by the reason."""
     reasons: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.exit_code is None:

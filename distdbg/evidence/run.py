@@ -1,4 +1,4 @@
-"""What is known about one run, as checks see it. Built by collect/runs/run_evidence.py from a run directory."""
+"""All that is known about one run, as rules see it. Built by collect/runs/run_evidence.py from a run directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from collections.abc import Mapping
 
     from distdbg.evidence.dump import Dump
-    from distdbg.evidence.host.course import Look
+    from distdbg.evidence.host.course import RankLook
     from distdbg.evidence.host.gpus import GpuCourse
     from distdbg.evidence.host.preflight import Preflight
     from distdbg.evidence.logs.nccl import NcclLog
@@ -23,6 +23,56 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from distdbg.evidence.training.gradients import GradientSeries
     from distdbg.model import Citation, Unknown
     from distdbg.protocol.message import Lost
+
+
+#: The rank of a process of which only a log is known, and no line of it says the rank.
+UNKNOWN_RANK = -1
+
+
+@dataclass(frozen=True)
+class DecisiveLine:
+    """A line of a log on which the answer rests. `t` is epoch seconds, None where no line above it has a time."""
+
+    path: str
+    line: int
+    rank: int | None
+    host: str
+    t: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """A host's clock in its log against that of the first one, by `events` that both logged; None where these do not
+    suffice. In seconds; `within` is the largest deviation of one event."""
+
+    host: str
+    ahead: float | None
+    within: float | None
+    events: int
+
+
+@dataclass(frozen=True)
+class LogsRead:
+    """What was read of others' logs. `size` in bytes, unpacked; `first` and `last` in epoch seconds."""
+
+    files: int
+    lines: int
+    size: int
+    first: float | None
+    last: float | None
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    launchers: tuple[str, ...]
+    #: how files were packed or encoded, where not plainly
+    forms: tuple[str, ...]
+    #: errors of processes whose rank is not known
+    unattributed: int
+    decisive: tuple[DecisiveLine, ...]
+    #: of several hosts, where their lines have times
+    clocks: tuple[HostClock, ...] = ()
+    #: a collective timed out, and the lines of one rank's watchdog, or of none, were read
+    one_watchdog: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +112,7 @@ class WithoutGradient:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What a rank has told of a model that was made smaller; `whole` where nothing came of it."""
+    """What a rank reported of a model that was made smaller; `whole` where the model stayed as it was."""
 
     words: str
     whole: bool
@@ -91,13 +141,13 @@ class StepTimes:
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankRecord:
     """One rank of one attempt.
 
     `exit_code` is negative for a signal (as subprocess has it), None while it runs or where it is not known
     (`exit_unknown_because` says why). `asked_to_stop` is when its agent or torchrun began to end it (epoch
-    seconds), None where nobody did: a rank that dies of SIGTERM after that is a victim.
+    seconds), None where neither did: a rank that SIGTERM ends after that is a victim.
     """
 
     rank: int
@@ -115,11 +165,13 @@ class RankRecord:
     phase: str | None = None
     #: True where the worker side saw the script's end (returned, SystemExit) before the interpreter's own end
     script_finished: bool = False
-    #: when and how the script ended, as the worker side saw it: "returned", "SystemExit" or "exception"
+    #: when and how the script ended, as the worker side saw it: "returned", "SystemExit", "os._exit" or "exception"
     script_ended: float | None = None
     script_end_how: str = ""
-    #: what it gave to sys.exit; None where it did not call it, or not with a number
+    #: what it gave to sys.exit or os._exit, 0 where it returned; None where an exception ended it
     script_exit_code: int | None = None
+    #: the user's line that called sys.exit or os._exit: (file, line, function)
+    script_end_where: tuple[str, int, str] | None = None
     exceptions: tuple[ExceptionFact, ...] = ()
     #: what its main thread was handling when the newest dump was taken
     handling: ExceptionFact | None = None
@@ -133,6 +185,14 @@ class RankRecord:
     #: 1-based number of the first line of stderr_tail within the file; 0 where the file is too long to count
     stderr_first_line: int = 1
     exit_path: str = ""
+    #: the line of a log that says how it ended
+    exit_citation: Citation | None = None
+    #: True where all that is known of it are lines of logs that something else than distdbg wrote
+    from_log: bool = False
+    #: True where NCCL's watchdog ended the process: its abort is no failure of its own
+    ended_by_watchdog: bool = False
+    #: what is known of a process whose rank is not: `host node7`
+    place: str = ""
     rss_bytes: int | None = None
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
@@ -145,21 +205,37 @@ class RankRecord:
     step_times: StepTimes | None = None
     #: the most resident memory that its agent saw
     peak_rss_bytes: int | None = None
-    #: True once its default process group stood
+    #: True once its default process group was created
     initialised: bool = False
     #: parts of distdbg that failed in it
     failures: tuple[Lost, ...] = ()
     #: the process groups that it has made, by torch's name: the global ranks in each
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
+    #: of the model's parameters, those that had no gradient when the agent asked; None where that is not known
     without_gradient: WithoutGradient | None = None
-    #: what was left out of its model, as it was asked to; None where nobody asked
+    #: what was left out of its model, as it was asked to; None where it was not asked
     shrunk: Shrunk | None = None
     guards: tuple[GuardFact, ...] = ()
     #: what its memory did, step by step; None where `--memory` was not asked for
     memory: MemorySeries | None = None
     #: its gradients by layer; empty where `--watch gradients` was not asked for, or another rank has the same
     gradients: tuple[GradientSeries, ...] = ()
+
+    @property
+    def left_by_itself(self) -> bool:
+        """Its script had ended before its agent or torchrun began to end what was left of the process."""
+        asked = self.asked_to_stop
+        return self.script_ended is not None and (asked is None or self.script_ended < asked)
+
+    @property
+    def own_exit_code(self) -> int | None:
+        """The exit code; what its script gave, where torchrun collected the process before anybody could read it, or
+        where the process was ended from outside while it still cleaned up. None for a rank that runs."""
+        code, given = self.exit_code, self.script_exit_code
+        if code is None:
+            return given if self.ended is not None else None
+        ended_later = code < 0 and self.asked_to_stop is not None and self.left_by_itself
+        return given if ended_later and given is not None else code
 
 
 @dataclass(frozen=True)
@@ -181,7 +257,7 @@ class NodeRecord:
     kernel_unknown_because: str = ""
     memory: NodeMemory = field(default_factory=NodeMemory)
     #: its ranks' figures over the whole run, by rank
-    courses: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
+    courses: Mapping[int, tuple[RankLook, ...]] = field(default_factory=dict)
     #: its GPUs as they were over the last hours, by index; empty where there are none
     gpus: tuple[GpuCourse, ...] = ()
     metrics_path: str = ""
@@ -189,7 +265,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """The newest attempt's ranks and nodes, and what stands above them. Compares and hashes by identity."""
+    """The newest attempt's ranks and nodes, and what is known of the whole run. Compares and hashes by identity."""
 
     job: Mapping[str, Any]
     attempt: int
@@ -197,7 +273,7 @@ class RunEvidence:
     nodes: tuple[NodeRecord, ...]
     #: the launcher's own events.jsonl, each with its line
     events: tuple[tuple[int, Mapping[str, Any]], ...] = ()
-    #: who asked for the end: a signal's name, or a sentence; None where nobody did
+    #: who asked for the end: a signal's name, or a sentence; None where the job was not asked to end
     cancelled_by: str | None = None
     unknown: tuple[Unknown, ...] = ()
     #: summaries of earlier attempts: attempt -> ranks that failed
@@ -210,12 +286,16 @@ class RunEvidence:
     snapshots: tuple[MemoryAnswer, ...] = ()
     #: what the ranks' profiles tell, where they were profiled
     profiles: tuple[RankProfile, ...] = ()
-    #: what the nodes said before anything was launched; None where nobody asked them
+    #: what the nodes reported before the launch; None without a preflight
     preflight: Preflight | None = None
+    #: processes of which a log has errors, and whose rank no line says; their rank is UNKNOWN_RANK
+    unattributed: tuple[RankRecord, ...] = ()
+    #: what was read of others' logs; None where there were none
+    logs: LogsRead | None = None
 
     @property
     def asked_to_end_at(self) -> float | None:
-        """When somebody, or the end of another node, first asked any node to end; epoch seconds."""
+        """When a person, or the end of another node, first asked any node to end; epoch seconds."""
         events = (*self.events, *(pair for node in self.nodes for pair in node.events))
         asked = (event.t for kind in (Cancelled, Stopping) for _, event in kind.among(events))
         return min((t for t in asked if t is not None), default=None)

@@ -1,7 +1,7 @@
 """The catalogue of findings: one entry for each id, as data. `distdbg findings`, the rules, lint and the docs read it.
 
-A file a room, and in it the entries by id. An id is a contract: it is never renamed. Ids that are only recognised by a
-known message are in configs/messages.yaml.
+A file for each family, with its entries in the order of their ids. An id is a contract: it is never renamed. Ids that
+only a known message gives are in configs/messages.yaml.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from distdbg.findings import death, hang, memory, nodes, parallel, slow, training
+from distdbg.findings import death, hang, memory, nodes, parallel, scheduler, slow, training
 from distdbg.model import FindingDoc
 
 
 @cache
 def catalogue() -> dict[str, FindingDoc]:
     """id -> entry."""
-    rooms = (hang, death, slow, training, parallel, memory, nodes)
-    return {entry.id: entry for room in rooms for entry in room.ENTRIES}
+    families = (hang, death, scheduler, slow, training, parallel, memory, nodes)
+    return {entry.id: entry for family in families for entry in family.ENTRIES}
 
 
 def entry(name: str) -> FindingDoc:
@@ -25,19 +25,16 @@ def entry(name: str) -> FindingDoc:
     return catalogue()[name]
 
 
-def lint_entries(*ids: str) -> tuple[FindingDoc, ...]:
-    """The entries of the ids that a rule of lint gives, as lint sees them."""
-    return tuple(_as_lint_sees(catalogue()[name]) for name in ids)
-
-
-def _as_lint_sees(entry: FindingDoc) -> FindingDoc:
-    seen = entry.lint
+def lint_entry(name: str) -> FindingDoc:
+    """The entry of the id that a rule of lint gives, as lint sees it."""
+    found = entry(name)
+    seen = found.lint
     if seen is None:
-        raise LookupError(f"the entry {entry.id} does not say how lint detects it")
+        raise LookupError(f"the entry {name} does not say how lint detects it")
     return replace(
-        entry,
-        severity=seen.severity or entry.severity,
-        title=seen.title or entry.title,
+        found,
+        severity=seen.severity or found.severity,
+        title=seen.title or found.title,
         how_seen=seen.how_seen,
-        remedy=seen.remedy or entry.remedy,
+        remedy=seen.remedy or found.remedy,
     )

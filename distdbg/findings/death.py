@@ -50,8 +50,8 @@ ENTRIES = (
         meaning="A device is off the bus, needs a reset, has memory errors that were not corrected, or a node shows "
         "fewer of them than its peers. A job on it fails, or waits for it.",
         how_seen="NVML on each node (state and ECC counters since the driver was loaded), Xid messages in the "
-        "kernel's log since boot; Xids that NVML tells each agent of while the job runs.",
-        remedy="Leave the node out; reset the GPU (nvidia-smi -r) or reboot, and tell whoever runs the cluster.",
+        "kernel's log since boot; Xids that NVML reports to each agent while the job runs.",
+        remedy="Leave the node out; reset the GPU (nvidia-smi -r) or reboot, and tell the cluster's administrators.",
         source="https://docs.nvidia.com/deploy/xid-errors/index.html",
     ),
     FindingDoc(
@@ -94,7 +94,7 @@ ENTRIES = (
         severity="error",
         title="NCCL reported an error",
         meaning="A collective failed or timed out. That another rank or the network went away is most often a "
-        "consequence: then it stands behind the finding that explains it.",
+        "consequence: then it follows the finding that explains it.",
         how_seen="NCCL's or the watchdog's words in the rank's exception, before its abort, or in its nccl.log.",
         remedy="Look at the rank that failed first; where none did, run again with `--preset network` and check the "
         "interfaces.",

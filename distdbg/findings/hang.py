@@ -22,13 +22,13 @@ ENTRIES = (
     FindingDoc(
         id="collective-not-joined",
         severity="error",
-        title="ranks never came to a collective",
-        meaning="Some ranks wait in an operation that others have not begun. Where those are instead is not known: "
-        "nothing could be collected of them, or they have ended. Where it is known, the finding bears another "
-        "id.",
-        how_seen="The flight recorders of the waiting ranks, and the reason why there is no stack of the missing "
-        "ones. Where these name nobody: NCCL's RAS subsystem, which counts the operations that each rank has "
-        "launched.",
+        title="ranks never entered a collective",
+        meaning="Some ranks wait in an operation that others have not begun. Where those ranks are instead is not "
+        "known: nothing could be collected of them, or they have ended. Where it is known, another "
+        "finding is given.",
+        how_seen="The flight recorders of the waiting ranks name the missing ones, and the dump says why there is "
+        "no stack of them. Where the recorders name no rank, NCCL's RAS subsystem is asked, which counts "
+        "the operations that each rank has launched.",
         remedy="Look at the ranks that are named: their output, their node, and whether py-spy may look at them "
         "(`distdbg hang-dump` says what is missing).",
         source="https://pytorch.org/docs/stable/distributed.html",
@@ -46,15 +46,30 @@ ENTRIES = (
         source="https://pytorch.org/docs/stable/distributed.html",
     ),
     FindingDoc(
+        id="extension-build",
+        severity="error",
+        title="ranks build a C++ extension, or wait for its lock file",
+        meaning="torch.utils.cpp_extension builds an extension on one rank, and the others wait until that rank "
+        "removes the lock file in the build folder. A job that is killed while it builds leaves the file behind: then "
+        "every later job waits for ever.",
+        how_seen="The stacks show who builds and who waits in FileBaton, /proc the compilers and their CPU time, and "
+        "which process has the lock file open. Its owner keeps it open, so a file that no process has open has no "
+        "owner; one on another host is not seen.",
+        remedy="Where compilers are busy, wait. Remove a lock file that nobody holds, after a look for jobs on other "
+        "hosts that share the folder. TORCH_EXTENSIONS_DIR gives each job or host a folder of its own; build once "
+        "before the job, and the ranks find it built.",
+        source="https://pytorch.org/docs/stable/cpp_extension.html#torch.utils.cpp_extension.load",
+    ),
+    FindingDoc(
         id="group-deadlock",
         severity="error",
         title="ranks wait for one another in a circle",
-        meaning="Each rank of the circle has begun an operation that another one of it must take part in, and none "
-        "can go on: groups that are used in different orders, sends that all come before the receives, a "
-        "receive whose sender waits for the receiver elsewhere.",
-        how_seen="Each rank's open operation and who has not come to it, by the flight recorders and the calls of "
-        "send and recv; following these from rank to rank leads back to the start, and nobody in the circle "
-        "does anything else.",
+        meaning="Each rank of the circle has begun an operation that needs another rank of the circle, and none "
+        "can continue: groups are used in different orders, all ranks send before they receive, or a "
+        "receive waits for a sender that waits for the receiver elsewhere.",
+        how_seen="The flight recorders and the calls of send and recv give each rank's open operation, and the "
+        "ranks that have not entered it. Following these from rank to rank leads back to the start, and "
+        "every rank of the circle waits.",
         remedy="Use the groups in one order on all ranks. For exchanges between neighbours use batch_isend_irecv, or "
         "let even ranks send first and odd ranks receive first.",
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.batch_isend_irecv",
@@ -66,7 +81,7 @@ ENTRIES = (
         meaning="Two nodes no longer reach each other, although both live. Or every member of the group is in the "
         "same operation, with the same sizes, and it does not end: the hosts have done their part, and what "
         "is left is the network between them, or the devices.",
-        how_seen="The launcher and a node's agent heard nothing of each other for 12 s, a connection found no answer "
+        how_seen="The launcher and a node's agent got no message of each other for 12 s, a connection found no answer "
         "either way, and both wrote it down. Or the flight recorders show the operation begun and unfinished "
         "on every rank that waits in it, and no member that has not come.",
         remedy="Look at the network between the nodes (link errors, a firewall, the interface in NCCL_SOCKET_IFNAME "
@@ -79,27 +94,27 @@ ENTRIES = (
         severity="error",
         title="a rank's process is stopped",
         meaning="The kernel has stopped the process (state T): SIGSTOP, Ctrl-Z, a debugger that is attached, a "
-        "scheduler that suspends jobs. It will stand until somebody sends SIGCONT.",
+        "scheduler that suspends jobs. It stays stopped until it gets SIGCONT.",
         how_seen="The state in /proc is T or t in both looks.",
-        remedy="`kill -CONT PID` lets it go on. See who stopped it: a debugger (TracerPid in /proc/PID/status), "
+        remedy="`kill -CONT PID` resumes it. Find out what stopped it: a debugger (TracerPid in /proc/PID/status), "
         "`scontrol suspend`, a shell's job control.",
         source="https://man7.org/linux/man-pages/man7/signal.7.html",
     ),
     FindingDoc(
         id="rank-conditional-collective",
         severity="error",
-        title="a collective that only some ranks come to",
-        meaning="A barrier, a save of sharded state, an evaluation through the DDP wrapper or a new_group stands "
-        "below something like `if rank == 0`. The ranks that come wait for those that do not.",
-        how_seen="Ranks are in different collectives, and in the script's source a line of one side's stack stands in "
-        "a branch of an `if` about the rank, or behind one that returns, which the other side's does not; "
-        "and the other branch does not make the same call as often.",
+        title="a collective that only some ranks enter",
+        meaning="A barrier, a save of sharded state, an evaluation through the DDP wrapper or a new_group is "
+        "below something like `if rank == 0`. The ranks that enter it wait for those that do not.",
+        how_seen="Ranks are in different collectives. In the script's source, a line of one side's stack is in a "
+        "branch of an `if` about the rank, or behind a branch that returns, and the other side's is not. "
+        "The other branch does not make the same call as often.",
         remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints. Evaluate "
         "with model.module on one rank, gather sharded state on all ranks, call new_group on all ranks.",
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",
         lint=LintDoc(
-            how_seen="A collective of all ranks stands in or behind an `if` about the rank, directly or in a function "
-            "that is called there, and nothing on the other ranks' way answers it.",
+            how_seen="A collective of all ranks is in or behind an `if` about the rank, directly or in a function "
+            "that is called there, and the other ranks make no matching call.",
             remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints.",
         ),
     ),
@@ -107,9 +122,9 @@ ENTRIES = (
         id="stuck-in-dataloader",
         severity="error",
         title="a rank waits for its next batch",
-        meaning="next() of a DataLoader does not return: the data set or a worker of the loader waits for a file, a "
-        "lock or a server, or a worker has inherited a lock that nobody will release.",
-        how_seen="DataLoader's frames stand on the rank's stack; the stacks of its workers show which line of the "
+        meaning="next() of a DataLoader does not return: the data set or a worker of the loader waits for a file, "
+        "a lock or a server, or a worker has inherited a lock that no thread will release.",
+        how_seen="DataLoader's frames are on the rank's stack; the stacks of its workers show which line of the "
         "data set they are in.",
         remedy="Look at the data set's line. Locks that exist before the workers are forked are copied as they are: "
         "make them in worker_init_fn, or use the spawn start method. DataLoader's own timeout= turns such a "
@@ -148,24 +163,38 @@ ENTRIES = (
         id="stuck-in-python",
         severity="error",
         title="a rank is held up in its own Python code",
-        meaning="A rank sleeps, polls or computes in a line of the script or of a library, while its peers wait for "
-        "it in a collective. They are healthy: whatever times out later names one of them.",
-        how_seen="The rank's stack ends in Python code and not in a communication; its process sleeps, or burns CPU "
-        "between two looks; and the flight recorders show that it never came to the operation that its peers "
-        "wait in.",
-        remedy="Look at the line that is named: what it waits for or counts to does not come. Give retries an end, "
-        "and let every rank learn of it (a flag that is all-reduced) when one gives up.",
+        meaning="A rank sleeps, polls or computes in a line of the script or of a library, while its peers wait "
+        "for it in a collective. The peers are healthy, although a later timeout names one of them.",
+        how_seen="The rank's stack ends in Python code and not in a communication; its process sleeps, or uses CPU "
+        "between two looks; and the flight recorders show that it never entered the operation that its "
+        "peers wait in.",
+        remedy="Look at the line that is named: it waits for something that does not happen. Limit the number of "
+        "retries, and let every rank learn (by a flag that is all-reduced) when one gives up.",
         source="https://github.com/pytorch/pytorch/issues/122694",
+    ),
+    FindingDoc(
+        id="start-stalled",
+        severity="warning",
+        title="no rank has begun to train",
+        meaning="Since its start no rank has made a step or a call of torch.distributed, and some ranks do nothing: an "
+        "import, a download, a compilation, a lock file of an earlier run, a rendezvous, or ranks that wait for one of "
+        "these.",
+        how_seen="The heartbeat pages, CPU time and bytes of all ranks, their children included: for a minute a rank "
+        "made no progress and did nothing. Then the stacks show where each rank is. The job is not ended, and the "
+        "finding is dropped once the ranks go on.",
+        remedy="Look at the lines that are named. `--hang-timeout SECONDS` says after how long without any work a "
+        "start is a hang.",
+        source="https://pytorch.org/docs/stable/distributed.html#initialization",
     ),
     FindingDoc(
         id="stuck-on-io",
         severity="error",
         title="a rank waits for a file, a socket, a lock file or a child process",
-        meaning="The rank is in a system call that waits for the world outside: a server that does not answer, a pipe "
-        "that nobody reads, a lock file that another process holds, a command that does not end, a disk that "
-        "hangs (state D).",
-        how_seen="/proc shows the system call and what it is about (the file, the socket's other end, who holds the "
-        "lock); the stack shows the line.",
+        meaning="The rank is in a system call that waits for something outside: a server that does not answer, a "
+        "pipe without a reader, a lock file that another process holds, a command that does not end, a "
+        "disk that hangs (state D).",
+        how_seen="/proc shows the system call and its object (the file, the socket's other end, the process that "
+        "holds the lock); the stack shows the line.",
         remedy="Look at what is named: is the server up, the file system there, the other process alive? Give network "
         "calls a timeout, and do such work before the ranks need one another.",
         source="https://man7.org/linux/man-pages/man5/proc.5.html",
@@ -174,23 +203,22 @@ ENTRIES = (
         id="stuck-on-lock",
         severity="error",
         title="a rank waits for a lock or a thread of its own process",
-        meaning="The main thread waits for a lock, a condition, a queue, a future or the end of a thread, which does "
-        "not come: two locks in opposite orders, a thread that has died, a pool that waits for itself, a "
+        meaning="The main thread waits for a lock, a condition, a queue, a future or the end of a thread, in "
+        "vain: two locks in opposite orders, a thread that has died, a pool that waits for itself, a "
         "notify that came too early.",
         how_seen="The stack ends in threading, queue or concurrent.futures, or the C frames show that Python waits "
         "for a lock; the process sleeps in a futex and nothing of it moves between two looks.",
-        remedy="Look for the thread that should let go: the dump holds all threads' stacks. Take locks in one order, "
-        "give get() and join() a timeout, and let a thread that dies say so.",
+        remedy="Look for the thread that should release it: the dump has all threads' stacks. Take locks in one "
+        "order, give get() and join() a timeout, and let a thread report when it dies.",
         source="https://docs.python.org/3/library/threading.html",
     ),
     FindingDoc(
         id="uneven-inputs",
         severity="error",
         title="some ranks have fewer batches than others",
-        meaning="A rank whose loader has ended leaves the loop, while the others go on with a step in which it takes "
-        "no part.",
-        how_seen="Ranks are in different collectives, and exactly those of one side have come to the end of their "
-        "loader more often than all those of the other, stand in no forward or backward, and have trained no "
+        meaning="A rank whose loader has ended leaves the loop, while the others begin a step without it.",
+        how_seen="Ranks are in different collectives. All ranks of one side have reached the end of their loader "
+        "more often than all of the other side, are in no forward or backward, and have not trained "
         "longer.",
         remedy="Give every rank the same number of batches: DistributedSampler (which pads) or drop_last, and for "
         "iterable data sets a fixed number of steps. torch.distributed.algorithms.join.Join lets ranks with "

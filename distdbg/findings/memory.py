@@ -75,9 +75,9 @@ ENTRIES = (
         id="reference-cycle",
         severity="warning",
         title="tensors are freed by the garbage collector only",
-        meaning="An object that points at itself, straight or round about, holds tensors: they stay when nobody needs "
-        "them any more, until Python's collector happens to run. Memory rises and falls, and may run out in "
-        "between.",
+        meaning="An object that refers to itself, directly or through others, holds tensors: they stay when they "
+        "are no longer needed, until Python's collector happens to run. Memory rises and falls, and may "
+        "run out in between.",
         how_seen="With --memory: of the live tensors that were watched through weak references, eight or more went in "
         "the middle of a collection, in two counts or more. Reference counting frees between collections.",
         remedy="Let go of the back reference (weakref, or `del` at the step's end). gc.collect() hides it, and costs.",
@@ -91,10 +91,11 @@ ENTRIES = (
         "NCCL's buffers (some 0.5 GiB a process group), CUDA contexts, libraries with allocators of their "
         "own, other processes on the same GPU.",
         how_seen="The driver's figure for the device minus torch's reserved bytes, every few seconds: a quarter of "
-        "the device at each of the last looks, or a rise in each of six parts after the warm-up. NVML's list "
-        "of processes says who else is on it.",
-        remedy="See with nvidia-smi who is on the device; make fewer process groups, or destroy those that are done; "
-        "give each rank a device of its own before anything touches CUDA (torch.cuda.set_device).",
+        "the device at each of the last looks, or a rise in each of six parts after the warm-up. NVML's "
+        "list of processes names other users of the device.",
+        remedy="See with nvidia-smi which processes use the device; make fewer process groups, or destroy those "
+        "that are done; give each rank a device of its own before anything touches CUDA "
+        "(torch.cuda.set_device).",
         source="https://github.com/NVIDIA/nccl/issues/964",
     ),
 )

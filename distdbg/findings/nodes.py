@@ -9,7 +9,7 @@ ENTRIES = (
         id="all-reduce-failed",
         severity="error",
         title="an all-reduce over the nodes fails",
-        meaning="Single connections work, and torch's own collective does not: peers are told a wrong address or "
+        meaning="Single connections work, and torch's own collective does not: peers get a wrong address or "
         "interface, a firewall lets some ports through alone, or a device or a network card corrupts what it "
         "sends.",
         how_seen="`distdbg preflight` runs a small all-reduce with one rank a node, over gloo or NCCL, and checks the "
@@ -82,7 +82,7 @@ ENTRIES = (
     FindingDoc(
         id="interface-wrong",
         severity="error",
-        title="a network interface is not what the job was told",
+        title="a network interface is not the configured one",
         meaning="GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME fits no interface that is up on a node: the ranks there "
         "fail at their start. Where the interfaces differ in MTU, large messages may get lost on the way.",
         how_seen="The interfaces of each node, as the kernel lists them, against the variables. gloo takes whole "
@@ -109,7 +109,7 @@ ENTRIES = (
         meaning="--keep-layers or --skip-attention changed what was computed. Losses, throughput and checkpoints of "
         "this run are not those of the model. Where they found nothing to shorten or to skip, the run was "
         "whole.",
-        how_seen="Each rank tells at its first optimizer step which layers it kept and whose attention it left out.",
+        how_seen="Each rank reports at its first optimizer step which layers it kept and whose attention it left out.",
         remedy="Use such a run to reproduce a hang, a crash or a memory figure; do not keep its checkpoints.",
         source="https://huggingface.co/docs/transformers/attention_interface",
     ),
@@ -119,7 +119,7 @@ ENTRIES = (
         title="a rank that hangs could not be looked into",
         meaning="Stacks of a rank that is stuck in native code are read from outside, by py-spy, with what ptrace "
         "needs. Here the kernel or the container forbids it: of a hang less would be known.",
-        how_seen="The kernel is asked whether a child process may be read; who forbids it comes from Yama, the "
+        how_seen="A test whether a child process may be read; the reason of a refusal is found in Yama, the "
         "capabilities and the user.",
         remedy="Run containers with --cap-add SYS_PTRACE; elsewhere sysctl kernel.yama.ptrace_scope=1 or 0.",
         source="https://docs.kernel.org/admin-guide/LSM/Yama.html",
@@ -129,9 +129,9 @@ ENTRIES = (
         severity="error",
         title="a node cannot be reached",
         meaning="A node gave no answer, or a name or a port does not lead from one node to another. A job would wait "
-        "for it: for 60 to 115 s with plain torchrun, which then does not say for whom.",
+        "for it: for 60 to 115 s with plain torchrun, which then does not name the missing node.",
         how_seen="A probe on every node: the first node listens on the port, every other connects to it by its name, "
-        "and it connects back to every other. Whoever answers says who it is.",
+        "and it connects back to every other. Each answer contains the name of its host.",
         remedy="Look at the name in /etc/hosts and DNS on the node that is named, at the firewall between the nodes, "
         "and at the node itself.",
         source="https://github.com/pytorch/pytorch/issues/73656",
@@ -142,7 +142,7 @@ ENTRIES = (
         title="the ranks or the nodes run different versions",
         meaning="One rank computes with another torch, NumPy or script than its peers: a node has an environment or a "
         "checkout of its own. Collectives may mismatch, numbers differ, checkpoints may not load.",
-        how_seen="Each rank tells after its first step which versions it has imported, and the checksum of its "
+        how_seen="Each rank reports after its first step which versions it has imported, and the checksum of its "
         "script. `distdbg preflight` compares the nodes: Python, torch, CUDA, NCCL, the driver, libraries, "
         "the commit, and the variables that steer torch and NCCL; names of interfaces and paths may differ. "
         "Another Python, torch or NCCL is an error.",

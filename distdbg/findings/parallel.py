@@ -74,9 +74,9 @@ ENTRIES = (
         lint=LintDoc(
             severity="error",
             title="several ranks write the same file",
-            how_seen="A save stands where no `if` about the rank, in its function or its callers, keeps it to one "
-            "rank, and no rank is part of the path. Whether the paths are really the same only the run can "
-            "say.",
+            how_seen="No `if` about the rank, in the function of a save or in its callers, restricts it to one "
+            "rank, and no rank is part of the path. Only the run can show whether the paths are really "
+            "the same.",
             remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
         ),
     ),
@@ -174,7 +174,7 @@ ENTRIES = (
         severity="warning",
         title="each rank gathers the whole state of a sharded model on its own device",
         meaning="A full state_dict without offloading puts the whole model on every rank's device, beside its shards "
-        "and whatever else is there: saving is where such jobs run out of memory, and all ranks but one throw "
+        "and everything else on it: saving is where such jobs run out of memory, and all ranks but one throw "
         "it away.",
         how_seen="A guard sees the options of get_model_state_dict and its like, or of FSDP1's state_dict: full, and "
         "not offloaded to the CPU; the model is sharded and has over 10 million parameters. Below 1 GiB it "
@@ -206,9 +206,9 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32",
         lint=LintDoc(
             title="the loss is computed outside of autocast",
-            how_seen="The output of a model is computed under autocast; below it, outside, cross_entropy or nll_loss "
-            "takes that output as it is, and what comes of it goes backward. Losses that the target's type "
-            "brings back to float32, such as mse_loss, are not meant.",
+            how_seen="The output of a model is computed under autocast; after it, outside, cross_entropy or "
+            "nll_loss takes that output unchanged, and its result goes backward. Losses that the target's "
+            "type converts back to float32, such as mse_loss, are not reported.",
             remedy="Compute the loss under the same autocast, or from output.float().",
         ),
     ),
@@ -220,7 +220,7 @@ ENTRIES = (
         ".to(device) passes it by. Where DDP is given no device_ids it moves no inputs, and the first "
         "operation that meets both raises. Where the device is the CPU, as on the machine it was tried on, "
         "nothing is seen.",
-        how_seen="A guard notes which inputs of a DDP model are on another device than its parameters, and tells it "
+        how_seen="A guard notes which inputs of a DDP model are on another device than its parameters, and reports it "
         "where that very forward raised an error about devices that ended the script.",
         remedy="Move all that the forward gets: inputs.to(device), mask.to(device).",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
@@ -283,8 +283,9 @@ ENTRIES = (
         meaning="DDP averages gradients and trusts that all ranks start alike and step alike. A parameter that one "
         "rank changes by itself, a step that it skips, or an optimizer of its own lets the ranks drift apart: "
         "each trains another model, and only rank 0's is saved.",
-        how_seen="With `--guard weights-desynced=warn` each rank tells the norm of every parameter after steps 11, "
-        "110, 1010 and each thousand. They must be equal to the last bit.",
+        how_seen="Each rank computes the norms of its parameters after the steps 11, 22, 44 and so on, then after each "
+        "thousand, and at the end of the script, and reports their checksums. Ranks of the same hardware must have the "
+        "same, to the last bit.",
         remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
         "DDP has wrapped the model, or steps that are skipped by rank.",
         source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",

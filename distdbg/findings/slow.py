@@ -75,12 +75,12 @@ ENTRIES = (
         severity="warning",
         title="steps wait for their data",
         meaning="The loader does not have the next batch when the step asks for it: all that the step computes with "
-        "stands still for so long.",
+        "waits for so long.",
         how_seen="In a profile, the time in the loader's next batch: on a GPU only as far as no kernel ran meanwhile. "
         "Below 10 % of a step, or 1 ms, nothing is said; nor of a single step, which may be a loader's "
         "first.",
         remedy="More num_workers (some per GPU, as the cores allow), persistent_workers=True, pin_memory=True; do "
-        "dear work once, and store it; look at the line that is named.",
+        "costly work once, and store it; look at the line that is named.",
         source="https://pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
     ),
     FindingDoc(
@@ -182,13 +182,13 @@ ENTRIES = (
         title="a rank is slower than the others, which wait for it",
         meaning="Every step takes all ranks equally long, since a collective makes them wait for the last. One comes "
         "last nearly every time: the job runs at its pace.",
-        how_seen="In a dump, by when each rank came to each collective of the flight recorder; over a whole run, by "
-        "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
-        "its own, the others are longer where they wait; in profiles of the same steps, by what each rank "
-        "takes beside communication and waiting for a processor, and at which line. Ranks that are slow by "
-        "turns are not meant, nor those of a launch without a process group: nobody waits there; nor a rank "
-        "that stands where it alone reads a value from its GPU (a progress bar's loss): the hosts of the "
-        "others run ahead of theirs.",
+        how_seen="In a dump, by the time at which each rank entered each collective of the flight recorder. Over a "
+        "whole run, by the phases in which the agent samples each rank, ten times a second: the slow rank "
+        "is longer in a phase of its own, the others are longer where they wait. In profiles of the same "
+        "steps, by each rank's time without communication and without waiting for a processor, and by its "
+        "line. Not reported are ranks that are slow in turns, ranks without a process group (none waits "
+        "for another), and a rank that alone reads a value from its GPU (a progress bar's loss), since "
+        "the hosts of the others run ahead of theirs.",
         remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
         "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg "
         "hang-dump` on the running job shows its stack while the others wait.",
@@ -201,9 +201,9 @@ ENTRIES = (
         meaning="`.item()`, `.cpu()`, `.tolist()`, `float(loss)`, `if tensor > 0` end a GPU's queue: the host waits "
         "until all is computed, and the GPU then waits for the host's next launch. Read one element at a "
         "time, they are slow on a CPU, too.",
-        how_seen="In a profile, these calls by line. On a GPU what counts is how long it stood idle from the moment "
-        "that it ran dry until the next kernel; without one, the time in the calls. Below 5 % of a step "
-        "nothing is said: a loss that is read once a step is none.",
+        how_seen="In a profile, these calls by line. On a GPU the cost is its idle time from the end of its last "
+        "kernel to the next one; without a GPU, the time in the calls. A cost below 5 % of a step is not "
+        "reported, such as a loss that is read once a step.",
         remedy="Keep the sum on the device and read it every 100 steps; read many values with one `.tolist()`; "
         "replace `if tensor` by torch.where.",
         source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
@@ -221,8 +221,8 @@ ENTRIES = (
         severity="info",
         title="matrix products in float32 do not use TF32",
         meaning="From compute capability 8.0 on a GPU multiplies float32 several times faster in TF32: the same "
-        "range, 10 bits of mantissa instead of 23. torch leaves it off for matrix products. Whether that "
-        "precision is enough is for those to say who train the model.",
+        "range, 10 bits of mantissa instead of 23. torch leaves it off for matrix products. Only the "
+        "authors of the training can decide whether that precision is enough.",
         how_seen="In a profile of such a GPU, kernels whose names say sgemm, or a gemm of f32f32_f32f32, for 10 % of "
         "a step or more.",
         remedy="torch.set_float32_matmul_precision('high'), or train in bfloat16 by autocast; compare the losses.",
@@ -232,9 +232,9 @@ ENTRIES = (
         id="transfer-in-loop",
         severity="warning",
         title="a GPU waits for copies from the host",
-        meaning="A copy from memory that is not pinned goes through a buffer of the driver, and the host waits for "
-        "it, whatever `non_blocking` says: no kernel is launched meanwhile. From pinned memory it waits only "
-        "where `non_blocking=True` is missing, and then for all that was launched before, too.",
+        meaning="A copy from memory that is not pinned goes through a buffer of the driver, and the host waits "
+        "for it, even with `non_blocking`: no kernel is launched meanwhile. From pinned memory the host "
+        "waits only without `non_blocking=True`, and then also for all work that was launched before.",
         how_seen="In a profile, copies that CUDA itself names `Memcpy HtoD (Pageable -> Device)`, and those named "
         "`(Pinned -> Device)` that the same operator waits for, by the line that began them; the time counts "
         "in which no kernel ran. Below 5 % of a step nothing is said.",

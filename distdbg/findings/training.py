@@ -10,7 +10,7 @@ ENTRIES = (
         severity="warning",
         title="the ranks train on the same batches",
         meaning="Data parallelism means that each rank reads other data. Without a DistributedSampler, or with one "
-        "that was told of one replica, and with the same seed everywhere, every rank reads all of it in the "
+        "that was created for one replica, and with the same seed everywhere, every rank reads all of it in the "
         "same order: the gradients that are averaged are the same, and N ranks train as one would.",
         how_seen="A guard in each rank takes a checksum of the first batch of a loader that trains, all over its "
         "tensors, and sees a tensor of that shape enter the model. The same loop, as many batches, and the "
@@ -106,10 +106,11 @@ ENTRIES = (
         title="gradients have grown a hundredfold, and stay there",
         meaning="A gradient that grows from step to step moves the weights further each time, which makes the next "
         "one larger still: the loss rises, and ends as inf or NaN.",
-        how_seen="With `--watch gradients`: in each of the last five samples a layer's norm is at least 100 times the "
-        "median of its first ten (the very first left out), and all of them together at least 10 times "
-        "theirs; or all together 10,000 times. The gradient is also at least 1 % of the layer's weights. "
-        "What rises and comes back is none. Looked at is what the optimizer gets, after clipping.",
+        how_seen="With `--watch gradients`: in each of the last five samples a layer's norm is at least 100 times "
+        "the median of its first ten (the very first left out), and the norm of all layers together at "
+        "least 10 times its own median; or the norm of all together 10,000 times. The gradient is also at "
+        "least 1 % of the layer's weights. A norm that rises and falls again is not reported. The norms "
+        "are those that the optimizer gets, after clipping.",
         remedy="Lower the learning rate, or raise it more slowly at the start; clip gradients "
         "(torch.nn.utils.clip_grad_norm_); look at the layer's initialisation and normalisation.",
         source="https://proceedings.mlr.press/v28/pascanu13.html",
@@ -158,7 +159,7 @@ ENTRIES = (
         remedy="Step as well at the last batch: `or i + 1 == len(loader)`.",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
-            how_seen="The step stands under `(i + 1) % n == 0` alone, and nothing steps at the end of the loader.",
+            how_seen="The step is only under `(i + 1) % n == 0`, and no step follows at the end of the loader.",
         ),
     ),
     FindingDoc(
@@ -167,11 +168,11 @@ ENTRIES = (
         title="the ranks' loaders have different lengths",
         meaning="Each step averages gradients over all ranks. A rank that has fewer batches leaves the loop sooner, "
         "and the others wait for it in their next step for ever (uneven-inputs), or train on without it.",
-        how_seen="A guard in each rank tells how many batches the loader of a training loop has, and how many steps "
-        "came of a pass that went through all of it. The same loop and pass, on ranks over which DDP or FSDP "
-        "averages the gradients: one with fewer batches came to its end, and another made more steps, and "
-        "more backwards until the script ended, or hangs. Under join(), and where a loop is left, or gone "
-        "round again, until a number of steps that all ranks agree on, lengths may differ.",
+        how_seen="A guard in each rank reports the number of batches of a training loop's loader, and the number "
+        "of steps in a complete pass. DDP or FSDP averages the gradients of the compared ranks, and the "
+        "loop and the pass are the same: a rank with fewer batches finished, and another made more steps, "
+        "and more backwards until the script ended, or hangs. Lengths may differ under join(), and where "
+        "a loop stops, or starts again, after a number of steps that all ranks agree on.",
         remedy="Give every rank the same number of batches: DistributedSampler pads, drop_last=True cuts. Where "
         "lengths must differ, train within `with model.join():` or stop after as many steps as the shortest "
         "rank has.",
@@ -187,38 +188,48 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="loss-never-changes",
+        severity="warning",
+        title="the loss is the same number at every step",
+        meaning="Batches differ and the optimizer steps, but the loss depends on neither: a value that is detached or "
+        "saturated, a target that is always the same, a softmax over one class, units that are dead.",
+        how_seen="A guard reads the loss where a backward begins, in the steps 2 to 11, and again in the steps 101 to "
+        "110 where it was the same there. It is reported where all are equal to the last bit, in float32 or wider.",
+        remedy="Print the output of the model and the target of two batches: what of the loss does not change?",
+        source="https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    ),
+    FindingDoc(
         id="loss-not-divided",
         severity="warning",
         title="an accumulated loss is not divided by the number of micro-batches",
-        meaning="Gradients that are added up over N micro-batches are N times as large as those of one large batch: "
-        "the learning rate is in effect N times what was set, and clipping bites N times as soon. Optimizers "
-        "of Adam's kind do not mind the size of a gradient; clipping does.",
-        how_seen="A guard sees several backwards from one line, one for each batch of one loader, before one step of "
-        "the optimizer, each of which begins from a mean that nothing was divided by; three times in ten "
-        "steps. Scripts that divide their gradients are left alone.",
+        meaning="Gradients that are added up over N micro-batches are N times as large as those of one large "
+        "batch: the learning rate is in effect N times what was set, and clipping begins N times as soon. "
+        "Optimizers of Adam's kind do not depend on the size of a gradient; clipping does.",
+        how_seen="A guard sees several backwards from one line, one for each batch of one loader, before one step "
+        "of the optimizer. Each begins from a mean that was not divided, three times in ten steps. "
+        "Scripts that divide their gradients are not reported.",
         remedy="Divide the loss by the number of micro-batches before backward().",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
-            how_seen="Backward passes are accumulated, and no division stands between the loss and the step.",
+            how_seen="Backward passes are accumulated, and nothing divides between the loss and the step.",
         ),
     ),
     FindingDoc(
         id="missing-set-epoch",
         severity="warning",
         title="each epoch has the same order: set_epoch is not called",
-        meaning="DistributedSampler shuffles by seed and epoch. As long as nobody tells it the epoch, every epoch "
-        "deals out the same batches in the same order to the same ranks: the model trains, and a little "
-        "worse.",
-        how_seen="A guard in each rank: two passes in which at least half of the batches were taken and the optimizer "
-        "stepped, of one sampler that shuffles, with the same `epoch` in it. A batch that is peeked at is no "
-        "pass. A script that names set_epoch is judged at its end, by three passes, since it may go through "
-        "its data several times an epoch; where a sampler has an order of its own, the first batches were "
-        "the same, too.",
+        meaning="DistributedSampler shuffles by seed and epoch. Without set_epoch, every epoch gives the same "
+        "batches in the same order to the same ranks: the model trains, and a little worse.",
+        how_seen="A guard in each rank sees two passes over one sampler that shuffles, with the same `epoch`; in "
+        "each at least half of the batches were taken and the optimizer stepped. A single batch that is "
+        "read ahead is no pass. A script that names set_epoch is judged at its end, by three passes, "
+        "since it may go through its data several times an epoch; where a sampler has an order of its "
+        "own, the first batches were the same, too.",
         remedy="Call sampler.set_epoch(epoch) at the head of each epoch, or launch with `--guard "
         "missing-set-epoch=fix`.",
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
         lint=LintDoc(
-            title="a DistributedSampler that is never told the epoch",
+            title="a DistributedSampler without set_epoch",
             how_seen="A shuffling DistributedSampler feeds a training loop inside a loop over epochs of the same "
             "file, and no set_epoch is called on it there.",
             remedy="Call sampler.set_epoch(epoch) at the start of every epoch, before the loader is iterated.",
@@ -250,12 +261,13 @@ ENTRIES = (
         meaning="One value that is not finite spreads: through the forward into the loss, with the backward into all "
         "gradients before it, by the all-reduce to all ranks, and with the step into the weights. From there "
         "on nothing is learnt.",
-        how_seen="With `--watch numerics` a rank looks at the loss where a backward begins, and at one gradient "
-        "before each step. Where one is not finite, it looks at what the modules of that forward had made, "
-        "in their order. What a scaler of gradients or the optimizer itself skips, masks of -inf that end "
-        "within a module, and NaN in the data that a module masks, are none. It is an error where an "
+        how_seen="After the steps 11, 22, 44 and so on, then after each thousand, and at the end of the script a rank "
+        "looks at the norms of eight parameters. With `--watch numerics` it looks at the loss where a backward "
+        "begins, and at one gradient before each step. Where one is not finite, it looks at what the modules of that "
+        "forward had made, in their order. What a scaler of gradients or the optimizer itself skips, masks of -inf "
+        "that end within a module, and NaN in the data that a module masks, are none. It is an error where an "
         "optimizer stepped on such gradients, else a warning.",
-        remedy="Look at the named module with the input that is told: a logarithm or division needs an epsilon, a "
+        remedy="Look at the named module with the reported input: a logarithm or division needs an epsilon, a "
         "square root at 0 has no finite gradient, half precision overflows at 65504; clip gradients or lower "
         "the learning rate where values grow before. For bad data, look at the batch of that rank and step.",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
@@ -279,12 +291,12 @@ ENTRIES = (
         id="overfit-learns",
         severity="info",
         title="the loss of one repeated batch falls",
-        meaning="The model, the loss, the gradients and the optimizer are connected. It says nothing about the data, "
-        "nor about how well the training goes on.",
+        meaning="The model, the loss, the gradients and the optimizer are connected. It says nothing about the "
+        "data, nor about how well the training continues.",
         how_seen="`distdbg overfit` (or `launch --overfit-batch N`) repeats the first batch of the training in each "
         "rank, reads the loss that each backward began from, and looks at gradients and optimizers before "
         "each step. The median of the last ten losses is below the first one by a tenth of it or more.",
-        remedy="Nothing is to be done. Parameters that are named may be meant to stand aside.",
+        remedy="Nothing is to be done. The named parameters may be unused on purpose.",
         source="https://karpathy.github.io/2019/04/25/recipe/",
     ),
     FindingDoc(
@@ -352,7 +364,7 @@ ENTRIES = (
             severity="warning",
             title="a layer that nothing uses, under DDP or FSDP",
             how_seen="A script that wraps a model in DDP or FSDP makes an object of a class whose __init__ assigns a "
-            "layer of torch.nn to an attribute, and the attribute's name stands nowhere else in any file "
+            "layer of torch.nn to an attribute, and the attribute's name is nowhere else in any file "
             "that was looked at.",
             remedy="Take the layer out, or call it in forward. Where it is skipped on purpose on some steps: "
             "find_unused_parameters=True.",

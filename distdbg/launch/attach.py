@@ -1,4 +1,4 @@
-"""Following a run that exists: a batch job, or a run that another terminal of this machine launched."""
+"""Follow an existing run: a batch job, or a run that another terminal of this machine launched."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from distdbg.collect.runs.run_status import RunStatus, run_status
+from distdbg.collect.runs.run_status import run_status
 from distdbg.errors import EXIT_LOST, NothingToAnalyse
 from distdbg.launch.backends import submitted_job
-from distdbg.launch.live.cancelling import ask_to_end
-from distdbg.launch.live.follow import Following, Job, Standing
+from distdbg.launch.io.control import ask_to_end
+from distdbg.launch.live.follow import Following, Job, JobStanding
 from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir
 
@@ -22,28 +22,19 @@ def attach(run: RunDir, show_ranks: str | None = None) -> int:
     """Follow to the end; the job's exit code. `show_ranks` None: as it was launched. Raises NothingToAnalyse."""
     status = run_status(run)
     if status.live is False:
-        return _ended(status)
+        with contextlib.suppress(OSError):
+            sys.stderr.write(run.report_text.read_text(encoding="utf-8", errors="replace"))
+        ended = "" if status.exit_code is None else f", exit code {status.exit_code}"
+        sys.stderr.write(f"distdbg: {run.id} has ended: {status.outcome}{ended}\n")
+        return EXIT_LOST if status.exit_code is None else status.exit_code
     submitted = submitted_job(run)
-    job = _here(status) if submitted is None else submitted.follow()
+    if submitted is None and status.live is None:
+        raise NothingToAnalyse(f"{run.id}: {status.why}", f"`distdbg logs -f {run.id}` shows what its ranks print.")
+    job: Job = _LocalRun(run) if submitted is None else submitted.follow()
     shown = show_ranks or ("0" if submitted is None else submitted.show_ranks)
     show: Show = shown if shown in ("all", "none") else unfold_ranks(shown)  # type: ignore[assignment]
     size = (run.read_job().get("topology") or {}).get("world_size") or (submitted and submitted.world_size)
     return Following(run, job, show, world_size=size if isinstance(size, int) else None).until_end()
-
-
-def _ended(status: RunStatus) -> int:
-    with contextlib.suppress(OSError):
-        sys.stderr.write(status.run.report_text.read_text(encoding="utf-8", errors="replace"))
-    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    sys.stderr.write(f"distdbg: {status.run.id} has ended: {status.outcome}{code}\n")
-    return EXIT_LOST if status.exit_code is None else status.exit_code
-
-
-def _here(status: RunStatus) -> Job:
-    run = status.run
-    if status.live is None:
-        raise NothingToAnalyse(f"{run.id}: {status.why}", f"`distdbg logs -f {run.id}` shows what its ranks print.")
-    return _LocalRun(run)
 
 
 class _LocalRun:
@@ -55,8 +46,8 @@ class _LocalRun:
         self.name = run.id
         self._run = run
 
-    def standing(self, *, finished: bool) -> Standing:
-        return Standing(over=finished or run_status(self._run).live is False, code=EXIT_LOST)
+    def standing(self, *, finished: bool) -> JobStanding:
+        return JobStanding(over=finished or run_status(self._run).live is False, code=EXIT_LOST)
 
     def cancel(self) -> None:
         ask_to_end(self._run)

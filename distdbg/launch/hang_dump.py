@@ -1,4 +1,4 @@
-"""What `distdbg hang-dump` does: choose the job, have a dump taken of it, and read that as evidence."""
+"""Run `distdbg hang-dump`: choose the job, take a dump of it, and read that as evidence."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distdbg.collect.machine.job_processes import FoundJob, find_jobs, job_of
+from distdbg.collect.machine.job_processes import FoundJob, LauncherWithoutRanks, find_jobs, job_of
 from distdbg.collect.machine.pyspy import find_pyspy
 from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_status import run_status
 from distdbg.diagnosis.waits.hang import hang_of
+from distdbg.diagnosis.waits.movement import ENOUGH_LOOKS
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.backends.interface import RunningJob
@@ -27,7 +28,7 @@ Target = RunDir | FoundJob | RunningJob
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenDump:
     """One dump: its folder, and what is known with it."""
 
     folder: Path
@@ -37,7 +38,14 @@ class Taken:
 def choose(run: str | None, pids: Iterable[int], *, everything: bool) -> list[Target]:
     """The jobs that a person means; never none. Raises NothingToAnalyse or UsageError."""
     if run is not None:
-        return [_live(find_run_dir(run))]
+        named = find_run_dir(run)
+        status = run_status(named)
+        if status.live is False:
+            raise NothingToAnalyse(
+                f"{named.id} has ended ({status.outcome}): nothing of it can be looked at any more",
+                f"`distdbg report {named.id}` says how it ended.",
+            )
+        return [named]
     if pids:
         return [_by_pid(pids)]
     if not everything and (newest := _newest_live_run()) is not None:
@@ -49,7 +57,7 @@ def choose(run: str | None, pids: Iterable[int], *, everything: bool) -> list[Ta
     if not found:
         raise NothingToAnalyse(
             "no distributed job of yours runs here: no run of this folder lives, and no process on this machine has a "
-            "rank in its environment (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK)",
+            "rank, in its environment (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK) or by `spawn`",
             "Name a run's directory, or the ranks' processes by --pid.",
         )
     return found
@@ -64,18 +72,9 @@ def described(target: Target) -> str:
     return f"{target.name} ({len(target.ranks)} ranks: {pids}{' …' if len(target.ranks) > 4 else ''})"
 
 
-def _live(run: RunDir) -> RunDir:
-    status = run_status(run)
-    if status.live is False:
-        raise NothingToAnalyse(
-            f"{run.id} has ended ({status.outcome}): nothing of it can be looked at any more",
-            f"`distdbg report {run.id}` says how it ended.",
-        )
-    return run
-
-
 def _newest_live_run() -> RunDir | None:
-    """One that this machine's process table knows to live; else the newest, where nobody here can tell."""
+    """The newest run that this machine's process table shows as running; else the newest, where that cannot be decided
+    here."""
     runs = runs_here()
     for run in reversed(runs):
         if run_status(run).live:
@@ -86,6 +85,12 @@ def _newest_live_run() -> RunDir | None:
 def _by_pid(pids: Iterable[int]) -> FoundJob:
     try:
         return job_of(pids)
+    except LauncherWithoutRanks as error:
+        raise NothingToAnalyse(
+            f"process {error.pid} is a launcher or a driver, and no rank that it started runs on this machine",
+            "Try again once its ranks run, or name their pids. `py-spy dump --pid "
+            f"{error.pid}` shows where the launcher itself is.",
+        ) from None
     except PermissionError as error:
         pid = Path(error.filename).parent.name
         raise ToolMissing(
@@ -100,36 +105,41 @@ def _by_pid(pids: Iterable[int]) -> FoundJob:
 # -- taking one -------------------------------------------------------------------------------------------------
 
 
-def take(target: Target, options: DumpOptions, output: Path | None, say: Say) -> Taken:
-    """Have a dump taken and read it; with `output` it stands there (a run keeps its own beside)."""
-    if output is not None:
-        _refuse_full(output)
+def looks_at(target: Target) -> int:
+    """How many looks are enough: heartbeat pages show with two whether a rank moves, stacks alone need more."""
+    return DumpOptions.looks if isinstance(target, RunDir) else ENOUGH_LOOKS
+
+
+def take(target: Target, options: DumpOptions, output: Path | None, say: Say) -> TakenDump:
+    """Take a dump and read it; with `output` it is written there (a run keeps its own as well)."""
+    if output is not None and output.is_dir() and any(output.iterdir()):
+        raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
     if isinstance(target, FoundJob):
         folder = _folder_for(target, output)
         dump_job(target, folder, options, say)
-        return Taken(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
+        return TakenDump(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
     if isinstance(target, RunningJob):
         folder = _folder_for(target, output)
         unknown = target.dump(folder, options, say)
         found = load_dump_alone(folder, _shown(folder))
-        return Taken(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
+        return TakenDump(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
     folder = dump_run(target, options, say)
     evidence = _with_dump(target, folder)
     if output is not None:
         shutil.copytree(folder, output, dirs_exist_ok=True)
         folder = output
-    return Taken(folder, _with_doubt(evidence))
+    return TakenDump(folder, _with_doubt(evidence))
 
 
 def _shown(folder: Path) -> str:
-    """As a person in this folder would type it."""
+    """The folder as a person in this directory would type it."""
     with contextlib.suppress(ValueError):
         return str(folder.absolute().relative_to(Path.cwd()))
     return str(folder)
 
 
 def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
-    """The run as it stands, judged by this dump and by no other that was taken meanwhile."""
+    """The run as it is, judged by this dump and by no other that was taken meanwhile."""
     evidence = load_evidence(run)
     name = run.relative(folder)
     if evidence.dump is None or evidence.dump.path != name:
@@ -140,7 +150,7 @@ def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
 
 
 def _with_doubt(evidence: RunEvidence) -> RunEvidence:
-    """A job that moves is told from one that stands, and that is said: no finding is no word of health."""
+    """Add an Unknown where the ranks went on between looks: without a finding, such a job is not yet healthy."""
     hang = hang_of(evidence)
     if hang is None or hang.stands:
         return evidence
@@ -150,13 +160,8 @@ def _with_doubt(evidence: RunEvidence) -> RunEvidence:
     elif hang.life:
         because = f"{hang.life}: that is work and no hang yet, ask again"
     else:
-        because = f"a rank was heard of {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
+        because = f"a rank made progress {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
     return replace(evidence, unknown=(*evidence.unknown, Unknown("why it should hang", because)))
-
-
-def _refuse_full(output: Path) -> None:
-    if output.is_dir() and any(output.iterdir()):
-        raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
 
 
 def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:
@@ -172,26 +177,26 @@ def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:
         ) from None
 
 
-def refuse_blind(taken: Taken) -> None:
+def refuse_blind(taken: TakenDump) -> None:
     """Raises ToolMissing where no rank's stack could be had, and says what to do about it."""
     dump = taken.evidence.dump
     ranks = list(dump.ranks.values()) if dump else []
     why = {rank.last.missing.get("stacks", "") for rank in ranks}
     if not ranks or any(rank.last.threads for rank in ranks) or "" in why:
         return
-    told = sorted(why)[0]
+    first = sorted(why)[0]
     if not any("ermission" in reason or "not permitted" in reason for reason in why):
         remedy = (
             "Install py-spy beside distdbg: `pip install py-spy`."
             if find_pyspy() is None
             else "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
         )
-        raise ToolMissing(f"no rank's stack could be taken: {told}", remedy)
-    raise ToolMissing(f"the ranks' stacks may not be read: {told}", _leave_to_look())
+        raise ToolMissing(f"no rank's stack could be taken: {first}", remedy)
+    raise ToolMissing(f"the ranks' stacks may not be read: {first}", _leave_to_look())
 
 
 def _leave_to_look() -> str:
-    """What stands in the way on this machine: Yama, a container without the capability, or another user."""
+    """The obstacle on this machine: Yama, a container without the capability, or another user."""
     words = []
     with contextlib.suppress(OSError, ValueError):
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.backends import named
-from distdbg.launch.backends.interface import Start
+from distdbg.launch.backends.interface import AttemptStart
 from distdbg.launch.backends.nodes import Nodes
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.io.journal import Journal
 from distdbg.launch.live.console import Console, Show
 from distdbg.launch.live.explain import explain
-from distdbg.launch.live.lint_in_passing import LintInPassing
 from distdbg.launch.live.on_finding import tell_finding
-from distdbg.launch.live.remarks import Remarks
+from distdbg.launch.live.remarks import LintInPassing, Remarks
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.plan.job_record import complete_later, job_record, write_job
-from distdbg.launch.watch.hang import HangWatch, close_look_after
+from distdbg.launch.watch.hang import HangWatch, close_look_after, hang_lines
 from distdbg.launch.watch.straggler_watch import StragglerWatch
 from distdbg.launch.watch.write_delay import WriteDelay
 from distdbg.model import unfold_ranks
@@ -83,9 +82,10 @@ def _follow(
     """From the start to the last agent's end, through every restart of a hung job: the nodes as they were at last,
     and what was done about hangs. `find_facts` runs while the ranks start."""
     state = RunState()
-    view = _view(plan, state, run)
+    live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    view = LiveView(state, run.id) if live else PlainView(state)
     hang = HangWatch(settings, run, state, journal, view)
-    late, remarks = StragglerWatch(journal), Remarks()
+    stragglers, remarks = StragglerWatch(journal), Remarks()
     # on this machine it is no file system that takes its time
     showing = WriteDelay(run, journal, view.say if plan.place.remote else lambda _sentence: None)
 
@@ -95,26 +95,29 @@ def _follow(
             view.say(sentence)
         showing.hear(node_rank, event)
         hang.hear(node_rank, event)
-        late.hear(event, state.ranks)
+        stragglers.hear(event, state.ranks)
 
     def start(attempt: int) -> Nodes:
         own = _own_arguments(settings, run, plan, attempt)
-        started = named(plan.place.on).nodes(Start(plan, run, attempt, own, settings.grace, journal, listen, view.say))
+        started = named(plan.place.on).nodes(
+            AttemptStart(plan, run, attempt, own, settings.grace, journal, listen, view.say)
+        )
         hang.guard(started)
-        late.guard(started)
+        stragglers.guard(started)
         started.start()
         return started
 
     journal.note(Launched(nodes=len(plan.nodes)))
-    _say_start(plan, run)
+    for line in [*_start_lines(plan, run), *hang_lines(settings)]:
+        print(f"distdbg: {line}", file=sys.stderr)
     nodes = start(run.next_attempt)
     facts, lint = find_facts(), LintInPassing(settings.script, settings.guards)
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
 
     def turn() -> None:
         leave_dead_terminal()
-        for told in lint.told():
-            view.say(told)
+        for remark in lint.remarks():
+            view.say(remark)
         showing.tick()
         hang.tick(view.tick(console.poll()))
 
@@ -133,19 +136,17 @@ def _follow(
     return nodes, hang
 
 
-def _say_start(plan: Plan, run: RunDir) -> None:
+def _start_lines(plan: Plan, run: RunDir) -> list[str]:
     """What starts, where its files are, and what was decided without being asked."""
     topology = plan.topology
     what = f"{topology['nodes']} x {topology['nproc_per_node']} ranks"
     if topology["one_of_many"]:
         what = f"one node of several, {topology['nproc_per_node']} ranks here"
-    folder = os.path.relpath(run.path)
-    for line in (f"{what}, everything about this run in {folder}", *plan.notes):
-        print(f"distdbg: {line}", file=sys.stderr)
+    return [f"{what}, everything about this run in {os.path.relpath(run.path)}", *plan.notes]
 
 
 def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int) -> list[str]:
-    """What every agent is told, less its node."""
+    """The order to every agent, without its node."""
     stdin = "inherit" if plan.inherit_stdin else "null"
     own = ["--run-dir", str(run.path), "--grace", str(settings.grace), "--stdin", stdin]
     own += ["--rank-env", json.dumps(plan.rank_env)]
@@ -164,13 +165,9 @@ def _shown(plan: Plan) -> Show:
     return "all" if plan.show_ranks == "all" else unfold_ranks(plan.show_ranks)
 
 
-def _view(plan: Plan, state: RunState, run: RunDir) -> LiveView | PlainView:
-    live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    return LiveView(state, run.id) if live else PlainView(state)
-
-
 def _fallback_code(nodes: Nodes) -> int:
-    """Where no evidence says more: the signal that cancelled the job, else the first bad code of torchrun's own."""
+    """The exit code where no evidence says more: of the signal that cancelled the job, else torchrun's first bad
+    code."""
     if nodes.cancelled_by:
         return shell_code(-getattr(signal, nodes.cancelled_by, signal.SIGTERM))
     codes = [a.exit_code if a.exit_code is not None else EXIT_LOST for a in nodes.agents]
@@ -182,23 +179,23 @@ def _judged(settings: JobSettings, run: RunDir, journal: Journal, shown: Report 
     """The report, which is shown; or None, and what the run directory does. An error of ours costs the job nothing."""
     built: list[Report] = []
     because = "does not answer"
+
+    def show() -> None:
+        text, report = explain(run, shown)
+        built.append(report)
+        leave_dead_terminal()
+        print(text, file=sys.stderr)
+        if "shapes" in settings.watch:
+            print(f"distdbg: {_shapes_line(run)}", file=sys.stderr)
+
     try:
-        _within(_REPORT_WITHIN_S, lambda: _report(settings, run, shown, built.append))
+        _within(_REPORT_WITHIN_S, show)
     except Exception as error:
         traceback.print_exc()
         print("distdbg: this is an error of distdbg's own; please report it with the lines above", file=sys.stderr)
         journal.note(ReportFailed(error=repr(error), traceback=traceback.format_exc()))
         because = "could not be explained"
     return next(iter(built), None), because
-
-
-def _report(settings: JobSettings, run: RunDir, shown: Report | None, built: Callable[[Report], None]) -> None:
-    text, report = explain(run, shown)
-    built(report)
-    leave_dead_terminal()
-    print(text, file=sys.stderr)
-    if "shapes" in settings.watch:
-        print(f"distdbg: {_shapes_line(run)}", file=sys.stderr)
 
 
 def _shapes_line(run: RunDir) -> str:
@@ -208,7 +205,7 @@ def _shapes_line(run: RunDir) -> str:
     if path is not None and path.is_file():
         return f"what each module takes and gives is in {os.path.relpath(path)}"
     return ("no shapes were seen: no forward of the model came, or it is compiled as a whole; "
-            "distdbg.watch(model) names it where nobody else can")  # fmt: skip
+            "distdbg.watch(model) names the model")  # fmt: skip
 
 
 def _within(seconds: float, work: Callable[[], None]) -> None:

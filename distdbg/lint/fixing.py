@@ -1,4 +1,4 @@
-"""Edits that are certain, put into a file's text."""
+"""Apply fixes that are certain to a file's text."""
 
 from __future__ import annotations
 

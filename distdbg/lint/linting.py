@@ -1,4 +1,4 @@
-"""From a file's text to its findings: parsed, asked of every rule, what comments silence left out."""
+"""Lint a file's text: parse it, ask every rule, drop what comments silence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from distdbg.findings import catalogue
 from distdbg.lint import all_rules
 from distdbg.lint.rule import Context, Hit, Insert
 from distdbg.lint.script.modules import ABOUT_TRAINING, Modules
-from distdbg.lint.script.parsing import Unreadable, parse
+from distdbg.lint.script.parsing import UnreadableScript, parse
 from distdbg.lint.script.script import File, Script, split_lines
-from distdbg.model import Citation, Finding
+from distdbg.model import Citation, Finding, FindingDoc
 
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
 _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*)\])?", re.MULTILINE)
@@ -24,7 +25,7 @@ Piece = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundHit:
     piece: Piece
     at: tuple[int, int]
     finding: Finding
@@ -41,21 +42,26 @@ class Linted:
     silenced: int = 0
 
 
+def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
+    """(line, id) of comments that would silence a finding which there is not."""
+    return tuple((line, name) for line, name in _Silence(text).ids() if name not in catalogue())
+
+
 def lint_text(path: str, text: str, wanted: Collection[str] | None = None) -> Linted:
-    """Lints one file by itself; `wanted` are the ids to report, None for all. Raises Unreadable."""
+    """Lints one file by itself; `wanted` are the ids to report, None for all. Raises UnreadableScript."""
     found = _run(Script(File(path, text, parse(text))), wanted, {})
     return _linted(found)
 
 
-def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) -> dict[str, Linted | Unreadable]:
+def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) -> dict[str, Linted | UnreadableScript]:
     """Lints files by path, each joined with what it calls from the others.
 
     A function that others import is judged as those see it that nobody imports in turn: they know who calls it.
     """
     modules = Modules(texts)
     silences: dict[str, _Silence] = {}
-    results: dict[str, Linted | Unreadable] = {}
-    runs: dict[str, list[_Found]] = {}
+    results: dict[str, Linted | UnreadableScript] = {}
+    runs: dict[str, list[_FoundHit]] = {}
     uses: dict[str, set[Piece]] = {}
     for path in texts:
         try:
@@ -64,8 +70,8 @@ def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) 
                 continue
             script = modules.script(path)
             runs[path] = _run(script, wanted, silences)
-            uses[path] = {(g.file.path, s.lineno) for g in script.grafts for s in g.statements}
-        except Unreadable as error:
+            uses[path] = {(code.file.path, s.lineno) for code in script.imported for s in code.statements}
+        except UnreadableScript as error:
             results[path] = error
     kept = _as_the_outermost_see_it(runs, uses)
     for path in texts:
@@ -73,14 +79,16 @@ def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) 
     return results
 
 
-def _as_the_outermost_see_it(runs: dict[str, list[_Found]], uses: dict[str, set[Piece]]) -> dict[str, list[_Found]]:
+def _as_the_outermost_see_it(
+    runs: dict[str, list[_FoundHit]], uses: dict[str, set[Piece]]
+) -> dict[str, list[_FoundHit]]:
     """What is reported of each file, by path."""
     users: dict[Piece, set[str]] = defaultdict(set)
     for path, pieces in uses.items():
         for piece in pieces:
             users[piece].add(path)
     leads_to = {path: {where for where, _ in pieces} for path, pieces in uses.items()}
-    kept: dict[str, dict[tuple[object, ...], _Found]] = defaultdict(dict)
+    kept: dict[str, dict[tuple[object, ...], _FoundHit]] = defaultdict(dict)
     for path, found in runs.items():
         for one in found:
             further = any(path in leads_to[user] and user not in leads_to[path] for user in users[one.piece])
@@ -89,41 +97,53 @@ def _as_the_outermost_see_it(runs: dict[str, list[_Found]], uses: dict[str, set[
     return {path: sorted(its.values(), key=lambda f: (f.at, f.finding.id)) for path, its in kept.items()}
 
 
-def _linted(found: Sequence[_Found]) -> Linted:
+def _linted(found: Sequence[_FoundHit]) -> Linted:
     said = [f for f in found if not f.silenced]
     fixes = tuple(f.fix for f in said if f.fix is not None)
     return Linted(tuple(f.finding for f in said), fixes, len(found) - len(said))
 
 
-def _run(script: Script, wanted: Collection[str] | None, silences: dict[str, _Silence]) -> list[_Found]:
+def _run(script: Script, wanted: Collection[str] | None, silences: dict[str, _Silence]) -> list[_FoundHit]:
     """Every hit in a script and in what it was joined with."""
+    if not ABOUT_TRAINING.search(script.file.text):
+        return []  # asked before anything costly
+    context = Context(script)
+    found: dict[tuple[int, int, str], _FoundHit] = {}
     try:
-        return [_found(hit, script, silences) for hit in _hits(script, wanted)]
+        for rule in all_rules():
+            if wanted is None or rule.doc.id in wanted:
+                for hit in rule.check(context):
+                    at = (*place(hit.node), rule.doc.id)
+                    if at not in found:
+                        found[at] = _found(rule.doc, hit, script, silences)
     except (RecursionError, MemoryError):
-        raise Unreadable("its expressions are nested too deeply") from None
+        raise UnreadableScript("its expressions are nested too deeply") from None
+    return [found[at] for at in sorted(found)]
 
 
-def _found(hit: Hit, script: Script, silences: dict[str, _Silence]) -> _Found:
+def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silence]) -> _FoundHit:
     file = script.file_of(hit.node)
     if file.path not in silences:
         silences[file.path] = _Silence(file.text)
     outermost = next((o for o in (hit.node, *script.above(hit.node)) if script.parents.get(o) is file.tree), hit.node)
-    piece = (file.path, place(outermost)[0])
-    return _Found(piece, place(hit.node), _finding(hit, script), hit.fix, silences[file.path].covers(hit, script))
+    finding = Finding(
+        doc.id,
+        hit.severity or doc.severity,
+        hit.confidence,
+        hit.summary,
+        cause=doc.meaning,
+        remedy=doc.remedy,
+        evidence=tuple(_citation(node, why, script) for node, why in ((hit.node, ""), *hit.related)),
+    )
+    silenced = silences[file.path].covers(doc.id, hit.node, script)
+    return _FoundHit((file.path, place(outermost)[0]), place(hit.node), finding, hit.fix, silenced)
 
 
-def _hits(script: Script, wanted: Collection[str] | None) -> list[Hit]:
-    if not ABOUT_TRAINING.search(script.file.text):
-        return []  # asked before anything costly
-    context = Context(script)
-    found: dict[tuple[str, int, int], Hit] = {}
-    for rule in all_rules():
-        if wanted is not None and not any(doc.id in wanted for doc in rule.docs):
-            continue
-        for hit in rule.run(context):
-            if wanted is None or hit.id in wanted:
-                found.setdefault((hit.id, *place(hit.node)), hit)
-    return sorted(found.values(), key=lambda hit: (*place(hit.node), hit.id))
+def _citation(node: ast.AST, why: str, script: Script) -> Citation:
+    line, column = place(node)
+    file = script.file_of(node)
+    quote = file.lines[line - 1].strip()[:240] if line <= len(file.lines) else ""
+    return Citation(file.path, line, f"column {column}" + (f": {why}" if why else ""), quote)
 
 
 def place(node: ast.AST) -> tuple[int, int]:
@@ -132,7 +152,10 @@ def place(node: ast.AST) -> tuple[int, int]:
 
 
 class _Silence:
-    """What `# distdbg: ignore[id]` comments silence: on a line of the statement, or alone on the line above it."""
+    """What `# distdbg: ignore[id]` comments silence: on a line of the statement, or alone on the line above it.
+
+    A set of ids is empty for "all of them".
+    """
 
     def __init__(self, text: str) -> None:
         self.lines: dict[int, frozenset[str]] = {}
@@ -148,47 +171,29 @@ class _Silence:
         whole = _IGNORE_FILE.search(text)
         self.whole = _ids(whole["ids"]) if whole else None
 
-    def covers(self, hit: Hit, script: Script) -> bool:
-        if self.whole is not None and (not self.whole or hit.id in self.whole):
+    def ids(self) -> Iterator[tuple[int, str]]:
+        """(line, id) of every id that the comments name; line 1 for those of the whole file."""
+        above: frozenset[str] | None = None
+        for number, ids in self.lines.items():
+            if ids is not above:  # a comment alone on its line holds for the next line, too
+                yield from ((number, name) for name in sorted(ids))
+            above = ids
+        yield from ((1, name) for name in sorted(self.whole or ()))
+
+    def covers(self, name: str, node: ast.AST, script: Script) -> bool:
+        """Is the finding `name` silenced by a line of the node's statement, or of a loop's or function's header?"""
+        if self.whole is not None and (not self.whole or name in self.whole):
             return True
-        first = place(hit.node)[0]
-        if hit.node in script.parents:
-            first = min(first, place(script.statement_of(hit.node))[0])
-        last = _header_end(hit.node, script)
-        return any(not ids or hit.id in ids for n in range(first, last + 1) if (ids := self.lines.get(n)) is not None)
+        inside = isinstance(node, ast.stmt) or node in script.parents
+        statement = script.statement_of(node) if inside else node
+        first = min(place(node)[0], place(statement)[0])
+        body = getattr(statement, "body", None)
+        if isinstance(body, list) and body:
+            last = max(place(statement)[0], place(body[0])[0] - 1)
+        else:
+            last = getattr(statement, "end_lineno", None) or place(statement)[0]
+        return any(not ids or name in ids for n in range(first, last + 1) if (ids := self.lines.get(n)) is not None)
 
 
 def _ids(text: str | None) -> frozenset[str]:
-    """Empty for "all of them"."""
     return frozenset(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def _header_end(node: ast.AST, script: Script) -> int:
-    """The last line of a statement, or of a loop's or function's header."""
-    statement = node if isinstance(node, ast.stmt) else script.statement_of(node) if node in script.parents else node
-    body = getattr(statement, "body", None)
-    if isinstance(body, list) and body:
-        return max(place(statement)[0], place(body[0])[0] - 1)
-    last: int | None = getattr(statement, "end_lineno", None)
-    return last or place(statement)[0]
-
-
-def _finding(hit: Hit, script: Script) -> Finding:
-    doc = next(d for rule in all_rules() for d in rule.docs if d.id == hit.id)
-    return Finding(
-        hit.id,
-        hit.severity,
-        hit.confidence,
-        hit.summary,
-        cause=hit.cause or doc.meaning,
-        remedy=doc.remedy,
-        evidence=tuple(_citations(hit, script)),
-    )
-
-
-def _citations(hit: Hit, script: Script) -> Iterator[Citation]:
-    for node, why in ((hit.node, ""), *hit.related):
-        line, column = place(node)
-        file = script.file_of(node)
-        quote = file.lines[line - 1].strip()[:240] if line <= len(file.lines) else ""
-        yield Citation(file.path, line, f"column {column}" + (f": {why}" if why else ""), quote)

@@ -1,4 +1,4 @@
-"""What a rule is given, and what it gives: hits with a line and a column, which become findings."""
+"""The interface of a lint rule: its context, and its hits with a line and a column, which become findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distdbg.lint.script.events import Events
 from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
 from distdbg.lint.script.script import Script
-from distdbg.lint.script.values import Values
+from distdbg.lint.script.values import ValueFlow
 from distdbg.model import Confidence, FindingDoc, Severity
 
 
@@ -26,14 +26,15 @@ class Insert:
 
 @dataclass(frozen=True)
 class Hit:
-    """A mistake at `node`; `related` are other places that a reader wants to see, each with why."""
+    """A mistake at `node`; `related` are other places that a reader wants to see, each with why.
 
-    id: str
-    severity: Severity
-    confidence: Confidence
+    `severity`: None for that of the catalogue.
+    """
+
     node: ast.AST
     summary: str
-    cause: str = ""
+    confidence: Confidence = "likely"
+    severity: Severity | None = None
     related: tuple[tuple[ast.AST, str], ...] = ()
     fix: Insert | None = None
 
@@ -45,8 +46,8 @@ class Context:
         self.script = script
 
     @cached_property
-    def values(self) -> Values:
-        return Values(self.script)
+    def values(self) -> ValueFlow:
+        return ValueFlow(self.script)
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -104,7 +105,8 @@ def _framework(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
-    name: str
-    docs: tuple[FindingDoc, ...]
-    run: Callable[[Context], Iterable[Hit]]
+class LintRule:
+    """`doc` is the entry of the catalogue for the one id that its hits have."""
+
+    doc: FindingDoc
+    check: Callable[[Context], Iterable[Hit]]

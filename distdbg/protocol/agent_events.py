@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from distdbg.protocol.message import Event
 
+#: Why a device that was there cannot be reached, as agents and probes write it.
+OFF_THE_BUS, NEEDS_RESET = "the GPU has fallen off the bus", "the GPU needs a reset"
+LOST = frozenset({OFF_THE_BUS, NEEDS_RESET})
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

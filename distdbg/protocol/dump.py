@@ -35,7 +35,10 @@ class DumpPart(Message):
 
 
 class PageReading(DumpPart, name="page", by="agent"):
-    """The counters of a heartbeat page; `quiet_s` is the age of the newest of them, `age_s` that of the page."""
+    """The counters of a heartbeat page; `quiet_s` is the age of the newest of them, `age_s` that of the page.
+
+    `forward_t`, `backward_t` and `optimizer_t` are when the newest of each began, in epoch seconds, where any has.
+    """
 
     step: int | None = None
     phase: str = ""
@@ -51,18 +54,25 @@ class PageReading(DumpPart, name="page", by="agent"):
     heard: int | None = None
     quiet_s: float | None = None
     age_s: float | None = None
+    forward_t: float | None = None
+    backward_t: float | None = None
+    optimizer_t: float | None = None
 
     @classmethod
-    def of(cls, page: Page, now_ns: int) -> PageReading:
-        """`now_ns` is of the page's clock."""
-        counters = {name: getattr(page, name) for name in cls.types if name not in {"quiet_s", "age_s"}}
-        return cls(**counters, quiet_s=(now_ns - page.heard_ns) / 1e9, age_s=(now_ns - page.started_ns) / 1e9)
+    def of(cls, page: Page, now_ns: int, epoch_ns: int) -> PageReading:
+        """`now_ns` is of the page's clock, `epoch_ns` the same moment since the epoch."""
+        began = {"forward_t": page.forward_ns, "backward_t": page.backward_ns, "optimizer_t": page.optimizer_ns}
+        own = {"quiet_s", "age_s", *began}
+        fields: dict[str, Any] = {name: getattr(page, name) for name in cls.types if name not in own}
+        fields |= {name: (epoch_ns - now_ns + t) / 1e9 if t else None for name, t in began.items()}
+        return cls(**fields, quiet_s=(now_ns - page.last_event_ns) / 1e9, age_s=(now_ns - page.started_ns) / 1e9)
 
 
 class ProcessState(DumpPart, name="process", by="agent"):
     """What /proc says of a process. `state` is one letter of proc(5), empty where the process is gone.
 
-    `syscall` is the call that the main thread waits in, `target` the file, socket or child that it waits for.
+    `syscall` is the call that the judged thread waits in, `target` the file, socket or child that it waits for. `nccl`:
+    it has a process group of NCCL, whose watchdog is one of its threads.
     """
 
     t: float | None = None
@@ -75,10 +85,33 @@ class ProcessState(DumpPart, name="process", by="agent"):
     written: int | None = None
     syscall: str = ""
     target: str = ""
+    nccl: bool = False
+
+
+class Descendant(DumpPart, name="descendant", by="agent"):
+    """A process below a rank, but for a loader's workers. `cpu_s` is its own CPU time, without its children's."""
+
+    pid: int
+    parent: int | None
+    name: str = ""
+    state: str = ""
+    cpu_s: float | None = None
+
+
+class LockFile(DumpPart, name="lock-file", by="agent"):
+    """A lock file that a rank polls for. `age_s` is None where it is gone or cannot be seen; `holders` are the
+    processes of this node that have locked it, or have it open: `pid 12 (ninja)`."""
+
+    path: str = ""
+    age_s: float | None = None
+    holders: Sequence[str]
 
 
 class LookPart(DumpPart, name="look", by="agent"):
-    """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid."""
+    """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid. Where
+    the rank waits for a child or a lock file, `below` are all processes below it, and `lock` is the file. `rested` is
+    how often the judged thread had left a CPU when this look was over, which pauses it, and `switched` of the next look
+    how often it had when that began."""
 
     t: float | None = None
     process: Mapping[str, object]
@@ -87,6 +120,10 @@ class LookPart(DumpPart, name="look", by="agent"):
     recorder: Mapping[str, object]
     native: Mapping[str, object] | None = None
     children: Mapping[str, Mapping[str, object]]
+    below: Sequence[Mapping[str, object]] = ()
+    lock: Mapping[str, object] | None = None
+    rested: int | None = None
+    switched: int | None = None
 
 
 class RankPart(DumpPart, name="rank", by="agent"):
@@ -98,13 +135,15 @@ class RankPart(DumpPart, name="rank", by="agent"):
 
 
 class NodePart(DumpPart, name="node", by="agent"):
-    """`sources` are the names of scripts by their path, `ras` is what NCCL's RAS reported."""
+    """`sources` are the names of scripts by their path. `ras` is what NCCL's RAS reported at the first look,
+    `ras_after` what it reported after the last, of a job that distdbg did not launch."""
 
     node_rank: int | None
     host: str
     ranks: Sequence[Mapping[str, object]]
     sources: Mapping[str, str]
     ras: Mapping[str, object] | None = None
+    ras_after: Mapping[str, object] | None = None
 
 
 class Manifest(DumpPart, name="manifest", by="launcher"):
@@ -122,7 +161,7 @@ class Manifest(DumpPart, name="manifest", by="launcher"):
     job: Mapping[str, object] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """With the schema, and `stalled` null where nobody detected a stall."""
+        """The fields with the schema, and `stalled` null where no stall was detected."""
         return {"schema": SCHEMA, "stalled": None, **super().fields()}
 
 

@@ -20,6 +20,6 @@ def kind_of(record: Mapping[str, Any]) -> type[Message] | None:
 
 
 def failure_of(record: Mapping[str, Any]) -> Lost | None:
-    """What the report does not know because of this event; None where it tells of no failure of distdbg."""
+    """What the report does not know because of this event; None where it reports no failure of distdbg."""
     kind = kind_of(record)
     return failure(kind, record) if kind is not None and kind.spec.lost else None

@@ -5,7 +5,7 @@ A line is {"rank": …, "op": "fact", "t": …, "kind": …} with the kind's fie
 
 from __future__ import annotations
 
-from distdbg.protocol.message import Fact, Lost, Message, Op, failure
+from distdbg.protocol.message import Fact, Lost, Message, RankMessage, failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def kind_of(record: Mapping[str, Any]) -> type[Message] | None:
     """The kind of a line of facts.jsonl; None for one that is not registered."""
     op, kind = record.get("op"), record.get("kind")
-    if isinstance(op, str) and op in Op.kinds:
-        return Op.kinds[op]
+    if isinstance(op, str) and op in RankMessage.kinds:
+        return RankMessage.kinds[op]
     return Fact.kinds.get(kind) if isinstance(kind, str) else None
 
 
@@ -114,7 +114,7 @@ class Timeout(Fact, name="timeout", by="worker"):
     seconds: float
 
 
-class Group(Fact, name="group", by="worker"):
+class GroupFact(Fact, name="group", by="worker"):
     """`ranks` is a list, or {first, step, count} where they are evenly spaced."""
 
     name: str
@@ -122,7 +122,7 @@ class Group(Fact, name="group", by="worker"):
     ranks: object
 
 
-class Guard(Fact, name="guard", by="worker"):
+class GuardReport(Fact, name="guard", by="worker"):
     """What a guard or a watch detected; `more` are its own fields."""
 
     guard: str
@@ -138,7 +138,7 @@ class GradientLayers(Fact, name="gradient-layers", by="worker"):
     more: Mapping[str, object]
 
 
-class Shrunk(Fact, name="shrunk", by="worker"):
+class ShrunkFact(Fact, name="shrunk", by="worker"):
     kept: Mapping[str, object] | None = None
     loaded: bool | None = None
     skipped: Sequence[int] | None = None
@@ -193,18 +193,18 @@ class TrialDone(Fact, name="trial-done", by="replay"):
 # -- ops --------------------------------------------------------------------------------------------------------
 
 
-class Start(Op, name="start", by="torchrun"):
+class Start(RankMessage, name="start", by="torchrun"):
     """torchrun is about to start its ranks."""
 
     envs: Mapping[str, object]
 
 
-class Hello(Op, name="hello", by="worker"):
+class Hello(RankMessage, name="hello", by="worker"):
     rank: int
     pid: int
 
 
-class Raised(Op, name="exception", by="worker"):
+class Raised(RankMessage, name="exception", by="worker"):
     """An exception ended the script."""
 
     uncaught: bool = False
@@ -215,14 +215,14 @@ class Raised(Op, name="exception", by="worker"):
     where: Sequence[object] | None
 
 
-class Handled(Op, name="exceptions", by="worker"):
+class Handled(RankMessage, name="exceptions", by="worker"):
     """The exception that each thread is handling. `id` is that of the question."""
 
     id: object
     threads: Sequence[object]
 
 
-class ModelAnswer(Op, name="model", by="worker"):
+class ModelAnswer(RankMessage, name="model", by="worker"):
     """Parameters that require a gradient, and those without one. `because`: why that is not known."""
 
     id: object
@@ -234,42 +234,43 @@ class ModelAnswer(Op, name="model", by="worker"):
     reduces: bool | None = None
 
 
-class ScriptEnd(Op, name="script-end", by="worker"):
-    """`how`: returned, SystemExit or exception."""
+class ScriptEnd(RankMessage, name="script-end", by="worker"):
+    """`how`: returned, SystemExit, os._exit or exception; `where`: the line that called sys.exit or os._exit."""
 
     how: str
     exit: int | None
+    where: Sequence[object] | None = None
 
 
-class MemoryLine(Op, name="memory", by="worker"):
+class MemoryLine(RankMessage, name="memory", by="worker"):
     more: Mapping[str, object]
 
 
-class GradientLine(Op, name="gradients", by="worker"):
+class GradientLine(RankMessage, name="gradients", by="worker"):
     more: Mapping[str, object]
 
 
-class ShapesFiles(Op, name="shapes", by="worker"):
+class ShapesFiles(RankMessage, name="shapes", by="worker"):
     files: Sequence[object]
     more: Mapping[str, object]
 
 
-class NonFiniteFiles(Op, name="nonfinite", by="worker"):
+class NonFiniteFiles(RankMessage, name="nonfinite", by="worker"):
     files: Sequence[object]
     more: Mapping[str, object]
 
 
-class SnapshotFiles(Op, name="snapshot", by="worker"):
+class SnapshotFiles(RankMessage, name="snapshot", by="worker"):
     id: object
     more: Mapping[str, object]
 
 
-class ProfileFiles(Op, name="profile", by="worker"):
+class ProfileFiles(RankMessage, name="profile", by="worker"):
     id: object
     more: Mapping[str, object]
 
 
 def failure_of(record: Mapping[str, Any]) -> Lost | None:
-    """What the report does not know because of this fact; None where it tells of no failure of distdbg."""
+    """What the report does not know because of this fact; None where it reports no failure of distdbg."""
     kind = kind_of(record)
     return failure(kind, record) if kind is not None and kind.spec.lost else None

@@ -62,7 +62,18 @@ class StallSuspected(Event, name="stall-suspected", by="launcher"):
 
 
 class Stalled(Event, name="stalled", by="launcher"):
-    """No rank has made progress for `quiet_s` seconds, since epoch second `since`."""
+    """No rank has made progress for `quiet_s` seconds, since epoch second `since`; `given` where a person has said how
+    long that may last."""
+
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+    timeout_s: float | None
+    given: bool = False
+
+
+class StartSlow(Event, name="start-slow", by="launcher"):
+    """No rank has made progress since epoch second `since`, none has trained before, and some rank does nothing."""
 
     attempt: int | None
     since: float | None

@@ -1,4 +1,4 @@
-"""A message: a name, typed fields, and what the report does not know where it tells of a failure of distdbg.
+"""A message: a name, typed fields, and what the report does not know where it reports a failure of distdbg.
 
 No dataclasses and no typing at run time: agents and ranks load this, and both are slow to import.
 """
@@ -231,14 +231,14 @@ class Fact(Message):
     key = "kind"
 
 
-class Op(Message):
+class RankMessage(Message):
     """A message of a rank with an op of its own."""
 
     key = "op"
 
 
 def failure(kind: type[Message], record: Mapping[str, Any]) -> Lost | None:
-    """What the report does not know because of this record; None where it tells of no failure."""
+    """What the report does not know because of this record; None where it reports no failure."""
     if not kind.is_failure(record):
         return None
     try:

@@ -28,7 +28,9 @@ writes it. A change of the layout changes MAGIC.
        144  q     time of the last backward
        152  q     sends and receives among the calls of torch.distributed
        160  q     passes over loaders in which steps were made: epochs, and no validation
-      2048  q     command word, written by the agent, 0 for none
+       168  q     replays of CUDA graphs
+       176  q     time of the last of them
+       184  q     time of the last optimizer step's beginning
 """
 
 from __future__ import annotations
@@ -36,35 +38,35 @@ from __future__ import annotations
 from _struct import Struct
 
 PAGE_BYTES = 4096
-MAGIC = b"ddbgpg5\n"
+MAGIC = b"ddbgpg6\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
-COMMAND_OFFSET = 2048
-LAYOUT = Struct("@8s4I18q")
+LAYOUT = Struct("@8s4I21q")
 
 
 class Page:
     """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
 
     __slots__ = ("asks", "attempt", "backward_ns", "backwards", "batches", "call_ns", "calls", "data_ends", "epochs",
-                 "forward_ns", "forwards", "phase", "phase_ns", "pid", "rank", "saves", "started_ns", "step", "step_ns",
-                 "transfers", "user_step")  # fmt: skip
+                 "forward_ns", "forwards", "optimizer_ns", "phase", "phase_ns", "pid", "rank", "replay_ns", "replays",
+                 "saves", "started_ns", "step", "step_ns", "transfers", "user_step")  # fmt: skip
 
     def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
         self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
         self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers[:6]
         self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns, self.asks = numbers[6:13]
-        self.forward_ns, self.backward_ns, self.transfers, self.epochs = numbers[13:]
+        self.forward_ns, self.backward_ns, self.transfers, self.epochs = numbers[13:17]
+        self.replays, self.replay_ns, self.optimizer_ns = numbers[17:]
 
     @property
     def heard(self) -> int:
         """The sum of all counts: while it does not change, the rank makes no progress that sends events."""
         counted = self.step + self.batches + self.forwards + self.backwards + self.saves + self.data_ends + self.calls
-        return counted + max(self.user_step, 0)
+        return counted + self.replays + max(self.user_step, 0)
 
     @property
-    def heard_ns(self) -> int:
+    def last_event_ns(self) -> int:
         """The time of the last event."""
-        return max(self.phase_ns, self.step_ns, self.call_ns, self.started_ns)
+        return max(self.phase_ns, self.step_ns, self.call_ns, self.replay_ns, self.started_ns)
 
 
 def read_page(raw: bytes) -> Page | None:

@@ -13,7 +13,9 @@ class RankSample(NamedTuple):
 
     `moved` are the bytes that it and its children read and wrote; None for a rank that is not quiet, since its children
     were not sampled. With `moved`, `cpu_s` includes the children's time. `spins`: it waits for its accelerator in a
-    loop, so CPU time says nothing.
+    loop, so CPU time says nothing. `completed`: how many collectives its device has completed in all groups; None for a
+    rank that is not quiet, or whose recorder does not say. `child_s`: the seconds that its children, but its loader's
+    workers, ran on a CPU or waited for one; 0 for a rank that is not quiet.
     """
 
     rank: int
@@ -26,6 +28,8 @@ class RankSample(NamedTuple):
     moved: int | None = None
     timeout_s: float | None = None
     spins: bool = False
+    completed: int | None = None
+    child_s: float = 0.0
 
     def row(self) -> list[Any]:
         """Small: a launcher gets it from every node."""
@@ -33,9 +37,9 @@ class RankSample(NamedTuple):
 
 
 def read_samples(message: Mapping[str, Any]) -> list[RankSample]:
-    """Of an event `signs`. Raises ValueError, TypeError or IndexError for what is none."""
+    """Parse an event `signs`. Raises ValueError, TypeError or IndexError for any other message."""
     found = []
-    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins in message["ranks"]:
+    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins, completed, child in message["ranks"]:
         sample = (int(rank), heard, float(quiet), PHASES[phase], int(step), int(calls), float(cpu), moved, timeout)
-        found.append(RankSample(*sample, bool(spins)))
+        found.append(RankSample(*sample, bool(spins), completed, float(child)))
     return found

@@ -1,4 +1,4 @@
-"""What the launcher and other commands request of the agents, and what an agent asks of a rank.
+"""Requests: of the launcher and other commands to the agents, and of an agent to a rank.
 
 A request is an object of the run's control file, or of the launcher's connection: {"request": name} with its fields. A
 question is an object of a rank's connection: {"op": name} with its fields; the rank's answer repeats its id.
@@ -23,7 +23,7 @@ class Request(Message):
     key = "request"
 
     def record(self, except_node: int | None = None) -> dict[str, Any]:
-        """For all nodes, or for all but one."""
+        """The request for all nodes, or for all but one."""
         found = {"request": self.spec.name, **self.fields()}
         return found if except_node is None else {**found, _EXCEPT: except_node}
 
@@ -49,7 +49,10 @@ class Cancel(Request, name="cancel", by="command"):
 
 
 class Stop(Request, name="stop", by="launcher"):
+    """`most_grace`: seconds between SIGTERM and SIGKILL at most, where the agent's own option says more."""
+
     reason: str
+    most_grace: float | None = None
 
 
 class Kill(Request, name="kill", by="launcher"):
@@ -57,7 +60,7 @@ class Kill(Request, name="kill", by="launcher"):
 
 
 class SendSignal(Request, name="signal", by="launcher"):
-    """To the ranks that have a handler for it."""
+    """Send a signal to the ranks that have a handler for it."""
 
     signal: int
 

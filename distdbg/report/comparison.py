@@ -35,6 +35,9 @@ class RunDifference:
     words: str
 
 
+STEP_TIME = "step time"
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure of both runs, different or not; `spread` is low and high, where it has one."""
@@ -67,7 +70,7 @@ def compare(a: Side, b: Side) -> Comparison:
     """`b` is the newer run: findings that `a` does not have are new."""
     ids = [{f.id: f for f in reversed(report.findings)} for _, report in (a, b)]
     speed, why_not = _speed(a[0], b[0])
-    memory, untold = _memory(a[0], b[0])
+    memory, no_memory = _memory(a[0], b[0])
     variables, masked = _environment(a[0].job, b[0].job)
     differences = [
         *_outcome(a, b), *_findings(*ids), *_slower(speed), *_more(memory),
@@ -78,7 +81,7 @@ def compare(a: Side, b: Side) -> Comparison:
     figures = [figure for figure in (speed, *memory) if figure is not None]
     return Comparison(a[0].run_id, b[0].run_id, tuple(differences), tuple(figures),
                       tuple(i for i in ids[1] if i in ids[0]), tuple(new),
-                      (*why_not, *untold, *masked))  # fmt: skip
+                      (*why_not, *no_memory, *masked))  # fmt: skip
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -123,7 +126,8 @@ def _codes(ranks: Iterable[RankRecord]) -> str:
 
 
 def _findings(a: Mapping[str, Finding], b: Mapping[str, Finding]) -> Iterable[RunDifference]:
-    """By id: a summary has steps and times of its run in it. New ones come first, errors before the rest."""
+    """Compare findings by id: summaries contain steps and times of their run. New ones come first, errors before the
+    rest."""
     for found, others, where in ((b, a, "only in B"), (a, b, "only in A")):
         only = [f for f in found.values() if f.id not in others]
         for finding in sorted(only, key=lambda f: f.severity != "error"):
@@ -132,28 +136,30 @@ def _findings(a: Mapping[str, Finding], b: Mapping[str, Finding]) -> Iterable[Ru
 
 
 def _speed(a: RunEvidence, b: RunEvidence) -> tuple[Figure | None, list[Unknown]]:
-    told = [_step_times(evidence) for evidence in (a, b)]
-    unknown = [Unknown(f"step time of {name}", why) for name, why in zip("AB", told, strict=True)
+    measured = [_step_times(evidence) for evidence in (a, b)]
+    unknown = [Unknown(f"step time of {name}", why) for name, why in zip("AB", measured, strict=True)
                if isinstance(why, str)]  # fmt: skip
-    one, other = (t if isinstance(t, StepTimes) else None for t in told)
+    one, other = (t if isinstance(t, StepTimes) else None for t in measured)
     if one is None and other is None:
         return None, unknown
     spreads = [None if t is None else (t.low, t.high) for t in (one, other)]
     middles = [None if t is None else t.median for t in (one, other)]
-    return Figure("step time", "ms", middles[0], middles[1], spreads[0], spreads[1]), unknown
+    return Figure(STEP_TIME, "ms", middles[0], middles[1], spreads[0], spreads[1]), unknown
 
 
 def _step_times(evidence: RunEvidence) -> StepTimes | str:
     """The middle of its ranks, which wait for each other in most jobs; the reason where there is none."""
-    told = [rank.step_times for rank in evidence.ranks if rank.step_times is not None]
+    times = [rank.step_times for rank in evidence.ranks if rank.step_times is not None]
     if evidence.job.get("worker_side") == "off":
         return "its ranks had no worker side"
-    if not told:
+    if not times:
         return "no rank has recorded any: it made too few steps, an older distdbg wrote it, or it still runs"
-    windows = max(t.windows for t in told)
+    windows = max(t.windows for t in times)
     if windows < _FEWEST_WINDOWS:
         return f"only {windows} looks saw a step done, and {_FEWEST_WINDOWS} are needed for a spread"
-    return StepTimes(windows, median(t.median for t in told), median(t.low for t in told), median(t.high for t in told))
+    return StepTimes(
+        windows, median(t.median for t in times), median(t.low for t in times), median(t.high for t in times)
+    )
 
 
 def _slower(speed: Figure | None) -> Iterable[RunDifference]:
@@ -165,7 +171,7 @@ def _slower(speed: Figure | None) -> Iterable[RunDifference]:
         return
     slow = max(speed.a, speed.b) / min(speed.a, speed.b)
     word = "slower" if speed.b > speed.a else "faster"
-    yield RunDifference("speed", "step time", f"{speed.a:.4g} ms", f"{speed.b:.4g} ms",
+    yield RunDifference("speed", STEP_TIME, f"{speed.a:.4g} ms", f"{speed.b:.4g} ms",
                      f"B is {slow:.3g} times {'as slow' if word == 'slower' else 'as fast'}: "
                      f"{speed.a:.4g} ms a step in A, {speed.b:.4g} ms in B, beyond the spread of both")  # fmt: skip
 
@@ -212,7 +218,7 @@ def _more(memory: Iterable[Figure]) -> Iterable[RunDifference]:
 
 
 def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
-    """By the commit. Changes that were not committed are only known to be there."""
+    """Compare the code by commit. Of uncommitted changes only their existence is known."""
     sides = [_of(job, "git") for job in (a, b)]
     commits = [{"commit": str(git["commit"])[:12] + (" with changes" if git.get("dirty") else "")}
                if git.get("commit") else {} for git in sides]  # fmt: skip
@@ -235,31 +241,31 @@ def _command(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifferen
 
 
 def _words(job: Mapping[str, Any]) -> list[str]:
-    """Without what only names the run."""
-    argv = job.get("argv")
-    words = [str(word) for word in argv] if isinstance(argv, list) else []
+    """The words of the command without those that only name the run."""
+    given = job.get("argv")
+    argv = [str(word) for word in given] if isinstance(given, list) else []
     for option in _NAMES:
-        if option in words:
-            at = words.index(option)
-            del words[at : at + 2]
-    return [word for word in words if not word.startswith(tuple(f"{option}=" for option in _NAMES))]
+        if option in argv:
+            at = argv.index(option)
+            del argv[at : at + 2]
+    return [word for word in argv if not word.startswith(tuple(f"{option}=" for option in _NAMES))]
 
 
 def _world(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
-    told = [{name: _of(job, "topology").get(name) for name in _WORLD} | {"worker_side": job.get("worker_side")}
+    worlds = [{name: _of(job, "topology").get(name) for name in _WORLD} | {"worker_side": job.get("worker_side")}
             for job in (a, b)]  # fmt: skip
-    yield from _keys("world", *told)
+    yield from _keys("world", *worlds)
 
 
 def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[RunDifference], list[Unknown]]:
     """Variables that the launch recorded. Masked values cannot be compared."""
-    told = [{str(v.get("name")): v.get("value") for v in value if isinstance(v, dict)}
+    variables = [{str(v.get("name")): v.get("value") for v in value if isinstance(v, dict)}
             if isinstance(value := job.get("environment"), list) else {} for job in (a, b)]  # fmt: skip
-    masked = sorted(name for name in told[0].keys() & told[1].keys()
-                    if "***" in str(told[0][name]) and told[0][name] == told[1][name])  # fmt: skip
+    masked = sorted(name for name in variables[0].keys() & variables[1].keys()
+                    if "***" in str(variables[0][name]) and variables[0][name] == variables[1][name])  # fmt: skip
     unknown = [Unknown("whether " + ", ".join(masked) + (" is" if len(masked) == 1 else " are") + " the same",
                        "secrets are masked in the record of a run")] if masked else []  # fmt: skip
-    return list(_keys("environment", *told)), unknown
+    return list(_keys("environment", *variables)), unknown
 
 
 def _keys(part: Part, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
@@ -283,7 +289,7 @@ def _of(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def parts_of(differences: Sequence[RunDifference]) -> dict[str, list[RunDifference]]:
-    """By part, in the order of the verdict."""
+    """The differences by part, in the order of the verdict."""
     parts: dict[str, list[RunDifference]] = {}
     for difference in differences:
         parts.setdefault(difference.part, []).append(difference)

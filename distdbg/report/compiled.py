@@ -1,4 +1,4 @@
-"""What torch.compile did in a run, as text and JSON; compared with the same run without compilation."""
+"""Report what torch.compile did in a run, as text and JSON, compared with a run without compilation."""
 
 from __future__ import annotations
 
@@ -78,24 +78,24 @@ class Compiled:
 
 
 def build(run: RunEvidence, eager: RunEvidence | None = None) -> Compiled:
-    """From a run with `--watch compile`, and one without compilation. Figures are of the first rank that told any."""
-    told, speed = _told(run), _speed(run)
+    """Compare a run with `--watch compile` and one without compilation, by the first rank that reports figures."""
+    fields, speed = _fields(run), _speed(run)
     unknown: list[Unknown] = []
     if not _facts(run, "compile"):
-        unknown.append(Unknown("what was compiled", "no rank told it: it ended before its script did"))
+        unknown.append(Unknown("what was compiled", "no rank reported it: each ended before its script did"))
     if speed is None:
         unknown.append(Unknown("step time", f"under {_FEWEST} steps went by after the first three without compiling"))
     slow, difference, compared = None, None, 0
     bad: tuple[Bad | None, Bad | None] = None, None
     if eager is not None:
         slow = _speed(eager)
-        ours, theirs = _in_both(_losses(told), _losses(_told(eager)))
+        ours, theirs = _in_both(_losses(fields), _losses(_fields(eager)))
         difference, compared, why = _difference(ours, theirs)
         bad = _bad(ours), _bad(theirs)
         unknown += [Unknown("step time without compilation", "too few steps")] if slow is None else []
         unknown += [Unknown("whether the losses are the same", why)] if why else []
     return Compiled(
-        integer(told, "compiled") or 0, integer(told, "functions") or 0, number(told, "seconds") or 0.0,
+        integer(fields, "compiled") or 0, integer(fields, "functions") or 0, number(fields, "seconds") or 0.0,
         _places(run, "graph-break", "reason"), _places(run, "recompile", "guard_failed"), speed, slow, difference,
         compared, *bad, tuple(unknown),
     )  # fmt: skip
@@ -123,7 +123,7 @@ def as_json(found: Compiled) -> dict[str, Any]:
 
 
 def text(found: Compiled, width: int = 100) -> str:
-    """Without a newline at its end."""
+    """The report as text, without a final newline."""
     return "\n".join(_lines(found, width))
 
 
@@ -143,8 +143,8 @@ def _lines(found: Compiled, width: int) -> Iterable[str]:
             yield f"  {place.where}  x{place.count}  rank{'s' * (len(place.ranks) > 1)} {fold_ranks(place.ranks)}"
             yield from textwrap.wrap(place.why, width, initial_indent="    ", subsequent_indent="    ",
                                      break_long_words=False)  # fmt: skip
-    told = [*_speeds(found), *_how_alike(found)]
-    yield from ["", *told] if told else []
+    lines = [*_speeds(found), *_how_alike(found)]
+    yield from ["", *lines] if lines else []
     for unknown in found.unknown:
         yield f"Unknown: {unknown.what}, because {unknown.because}"
 
@@ -180,7 +180,7 @@ def _facts(run: RunEvidence, guard: str) -> list[GuardFact]:
     return [fact for rank in run.ranks for fact in rank.guards if fact.guard == guard]
 
 
-def _told(run: RunEvidence) -> Mapping[str, Any]:
+def _fields(run: RunEvidence) -> Mapping[str, Any]:
     return next((fact.fields for fact in _facts(run, "compile")), {})
 
 
@@ -198,16 +198,16 @@ def _places(run: RunEvidence, guard: str, reason: str) -> tuple[CompiledLine, ..
 
 def _speed(run: RunEvidence) -> Speed | None:
     for fact in _facts(run, "compile"):
-        told = fact.fields.get("step_ms")
-        times = [float(t) for t in told if isinstance(t, (int, float))] if isinstance(told, list) else []
+        step_ms = fact.fields.get("step_ms")
+        times = [float(t) for t in step_ms if isinstance(t, (int, float))] if isinstance(step_ms, list) else []
         if len(times) >= _FEWEST:
             low, middle, high = quantiles(times, n=4, method="inclusive")
             return Speed(len(times), round(low, 4), round(middle, 4), round(high, 4))
     return None
 
 
-def _losses(told: Mapping[str, Any]) -> Losses:
-    series = told.get("losses")
+def _losses(fields: Mapping[str, Any]) -> Losses:
+    series = fields.get("losses")
     return {
         (line, pair[0]): value
         for line, pairs in (series.items() if isinstance(series, dict) else ())
@@ -216,8 +216,8 @@ def _losses(told: Mapping[str, Any]) -> Losses:
     }
 
 
-def _loss(told: object) -> float | None:
-    return _NO_NUMBER.get(told) if isinstance(told, str) else number({"loss": told}, "loss")
+def _loss(value: object) -> float | None:
+    return _NO_NUMBER.get(value) if isinstance(value, str) else number({"loss": value}, "loss")
 
 
 def _in_both(a: Losses, b: Losses) -> tuple[Losses, Losses]:

@@ -15,6 +15,7 @@ from distdbg.model import Finding, Report
 if TYPE_CHECKING:
     from distdbg.diagnosis.waits.picture import Picture
 
+MOST_QUOTE_LINES = 40
 _WORST_FIRST = ("error", "warning", "info")
 
 
@@ -78,7 +79,7 @@ class Details(Block):
 
 @dataclass(frozen=True)
 class StackPicture(Block):
-    """Where the ranks of a dump are blocked: call tree, wait graph, collectives."""
+    """The places where the ranks of a dump are blocked: call tree, wait graph, collectives."""
 
     picture: Picture
 
@@ -108,6 +109,8 @@ class Document:
     ending: str = ""
     sections: tuple[Section, ...] = ()
     json_keys: Callable[[], Mapping[str, object]] = dict
+    #: lines of a finding's evidence that a terminal shows
+    quote_lines: int = MOST_QUOTE_LINES
 
     @property
     def causes(self) -> list[Finding]:

@@ -56,6 +56,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "nodes": list(finding.nodes),
         "step": finding.step,
         "side": finding.side,
+        "module": finding.module or None,
+        "phase": finding.phase or None,
         "summary": finding.summary,
         "cause": finding.cause,
         "remedy": finding.remedy,

@@ -1,4 +1,4 @@
-"""Memory snapshots as a report and a document: the rules that judge a run, on snapshots alone."""
+"""Build the report and the document of memory snapshots, by the rules that judge a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distdbg.model import Report, Unknown
 from distdbg.report.document import Block, Document, Section
 from distdbg.report.memory_json import memory_plain
 
-#: Of a whole run, what is told of its memory.
+#: The findings of a whole run that are about memory.
 _OURS = {"memory-leak", "host-memory-growth", "fragmentation", "untracked-gpu-memory", "peak-too-high", "cuda-oom",
          "host-oom", "graph-retained", "reference-cycle"}  # fmt: skip
 
@@ -53,16 +53,14 @@ def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:
     """What a reader must know beside the figures."""
     where = f"{answer.path}, device {answer.device}"
     if not answer.events:
-        yield Unknown(f"how {where} came to this", "it has no trace: only what stood when it was written")
+        yield Unknown(f"how {where} got there", "it has no trace: only the memory when it was written")
     elif overflowed(answer):
         yield Unknown(
             f"what came before in {where}",
-            f"its trace is not whole: {answer.dropped_blocks} blocks that stand have a stack and no allocation. A ring "
+            f"its trace is not whole: {answer.dropped_blocks} live blocks have a stack and no allocation. A ring "
             "dropped its oldest events (max_entries), or recording was begun twice",
         )
     elif stood := answer.peak.kinds.get(BEFORE_RECORDING, 0):
-        yield Unknown(
-            f"who made {gib(stood)} that stands at the peak of {where}", "it was allocated before recording began"
-        )
+        yield Unknown(f"what allocated {gib(stood)} of the peak of {where}", "it was allocated before recording began")
     if answer.leaks_unknown and answer.events:
         yield Unknown(f"whether {where} leaks", answer.leaks_unknown)

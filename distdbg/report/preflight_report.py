@@ -15,11 +15,11 @@ _EXPLAIN = ("unreachable", "interface-wrong", "duplicate-node-rank")
 
 
 def preflight_report(preflight: Preflight) -> Report:
-    """Without a run and an outcome: nothing was run."""
+    """The report, without a run and an outcome, since nothing was run."""
     evidence = RunEvidence(job={}, attempt=0, ranks=(), nodes=(), preflight=preflight)
     found, failed = run_rules(evidence)
     found = order(found)
     why = next((f.id for f in found if f.severity == "error" and f.id in _EXPLAIN), None)
-    told = [replace(f, explained_by=why) if f.id == "all-reduce-failed" and why else f for f in found]
-    told.sort(key=lambda finding: finding.explained_by is not None)  # the root first
-    return Report(outcome=None, run={}, findings=tuple(told), unknown=(*failed, *unknowns(preflight)))
+    ordered = [replace(f, explained_by=why) if f.id == "all-reduce-failed" and why else f for f in found]
+    ordered.sort(key=lambda finding: finding.explained_by is not None)  # the root first
+    return Report(outcome=None, run={}, findings=tuple(ordered), unknown=(*failed, *unknowns(preflight)))

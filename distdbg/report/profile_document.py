@@ -1,4 +1,4 @@
-"""Where a step's time goes: a row for each rank, what the GPU waits for, the most expensive lines and operators."""
+"""Build the document of profiles: a row for each rank, what the GPU waits for, the costliest lines and operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.gpu_window import Watched
 from distdbg.evidence.trace.phases import PARTS
-from distdbg.evidence.trace.profile import Dear, RankProfile, Row
+from distdbg.evidence.trace.profile import CostlyPlace, ProfileRow, RankProfile
 from distdbg.model import Unknown
 from distdbg.report.document import Block, Cell, Column, Document, Paragraph, Section, Table
 from distdbg.report.profile_json import profile_plain
@@ -19,7 +19,7 @@ _MOST_RANKS = 24
 _MOST_ROWS = 8
 #: A GPU that is busier is not asked why.
 _BUSY = 0.80
-#: A reason for idleness below this share of the step is not told.
+#: A reason for idleness below this share of the step is not listed.
 _WORTH = 0.02
 #: Nor is a line that costs less.
 _LEAST = 0.005
@@ -51,8 +51,8 @@ _TRY = {
 
 def profile_document(profiles: Sequence[RankProfile], unread: Sequence[tuple[str, str]] = ()) -> Document:
     """The rules that judge a run, on profiles alone. `unread` are files, and why they were not read."""
-    told = (*unread, *(one for profile in profiles for one in profile.unknown))
-    unknown = tuple(Unknown(what, because) for what, because in told)
+    missing = (*unread, *(one for profile in profiles for one in profile.unknown))
+    unknown = tuple(Unknown(what, because) for what, because in missing)
     report = build_report(RunEvidence({}, 0, (), (), profiles=tuple(profiles)))
     report = replace(report, unknown=unknown, run={}, outcome=None, exit_code=None, exit_code_of=None)
     none = Paragraph("No finding: no line costs 5 % of a step that it need not cost.")
@@ -130,17 +130,17 @@ def _nvml(seen: Watched) -> str:
     return f"NVML: {seen.busy:.0%} busy ({'the median of ' if seen.looks > 1 else ''}{looks} {when})"
 
 
-def _places(profile: RankProfile) -> list[Row]:
+def _places(profile: RankProfile) -> list[ProfileRow]:
     """Also those that are too cheap for a finding: many of them make a slow step, too."""
-    dear = sorted((d for d in profile.dear if profile.share(d.gain_us) >= _LEAST), key=lambda d: -d.gain_us)
-    return [Row(f"{d.where} {_KINDS.get(d.kind, d.kind)}{_by(d)}", d.gain_us, d.calls) for d in dear]
+    costly = sorted((d for d in profile.costly if profile.share(d.gain_us) >= _LEAST), key=lambda d: -d.gain_us)
+    return [ProfileRow(f"{d.where} {_KINDS.get(d.kind, d.kind)}{_by(d)}", d.gain_us, d.calls) for d in costly]
 
 
-def _by(dear: Dear) -> str:
-    return f" by {dear.place.callee}()" if dear.place and dear.place.callee else ""
+def _by(costly: CostlyPlace) -> str:
+    return f" by {costly.place.callee}()" if costly.place and costly.place.callee else ""
 
 
-def _rows(title: str, profile: RankProfile, rows: Sequence[Row]) -> Iterator[Section]:
+def _rows(title: str, profile: RankProfile, rows: Sequence[ProfileRow]) -> Iterator[Section]:
     columns = (*(Column(name, number=True) for name in ("ms", "of step", "calls")), Column(title))
     if rows:
         cells = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from distdbg.evidence.trace.profile import Dear, RankProfile
+from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
 
 
 def profile_plain(profiles: Sequence[RankProfile]) -> list[dict[str, Any]]:
@@ -31,21 +31,21 @@ def _profile(profile: RankProfile) -> dict[str, Any]:
         "nvml": asdict(profile.watched) if profile.watched else None,
         "operators": [asdict(row) for row in profile.operators],
         "kernels": [asdict(row) for row in profile.kernels],
-        "places": [_place(dear) for dear in profile.dear],
+        "places": [_place(costly) for costly in profile.costly],
         "unknown": [{"what": what, "because": because} for what, because in profile.unknown],
     }
 
 
-def _place(dear: Dear) -> dict[str, Any]:
-    place = dear.place
+def _place(costly: CostlyPlace) -> dict[str, Any]:
+    place = costly.place
     return {
-        "kind": dear.kind,
+        "kind": costly.kind,
         "file": place.file if place else None,
-        "lines": list(dear.lines),
+        "lines": list(costly.lines),
         "function": place.function if place else None,
         "calls": place.callee or None if place else None,
-        "what": dear.what or None,
-        "times": dear.calls,
-        "host_us": dear.us,
-        "gain_us": dear.gain_us,
+        "what": costly.what or None,
+        "times": costly.calls,
+        "host_us": costly.us,
+        "gain_us": costly.gain_us,
     }

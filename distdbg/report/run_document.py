@@ -1,4 +1,4 @@
-"""The document of a run: its verdict, and the sections that show where its ranks were and what they printed."""
+"""Build the document of a run: its verdict, and the sections that show where its ranks were and what they printed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from distdbg.hidden_values import HiddenValues
 from distdbg.model import CauseClass, Report, fold_ranks
 from distdbg.plain_text import clean
 from distdbg.report.document import (
+    MOST_QUOTE_LINES,
     Block,
     Cell,
     Column,
@@ -30,9 +31,10 @@ from distdbg.report.document import (
     Table,
     pairs,
 )
+from distdbg.report.logs_document import logs_json, logs_sections
 from distdbg.report.page.course import Course, course
 from distdbg.report.page.step_boxes import step_boxes
-from distdbg.report.page.timeline import FOLD_ABOVE, Span, timeline
+from distdbg.report.page.timeline import FOLD_ABOVE, TimelineSpan, timeline
 from distdbg.report.profile_document import profile_sections
 from distdbg.report.wording import counted, duration
 
@@ -41,6 +43,8 @@ _LOG_BUDGET = 600_000
 _ONE_LOG = 24_000
 _MOST_LOGS = 12
 _MOST_RANK_ROWS = 48
+#: Lines of evidence below a finding where logs are all that there is.
+_LOG_QUOTE = 10
 #: How a rank ended, the worst first: a class of the style sheet, and its words.
 _KINDS = {"root": "root cause", "failed": "failed after it", "stopped": "stopped", "unknown": "unknown",
           "running": "running", "finished": "finished"}  # fmt: skip
@@ -61,7 +65,7 @@ class RankCell:
     pid: int | None
     ran: str
     memory: str
-    span: Span | None
+    span: TimelineSpan | None
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,14 @@ def run_document(
     run = report.run or {}
     argv = run.get("argv")
     sections: list[Section] = []
+    logs = evidence.logs if evidence is not None else None
     if evidence is not None:
         if pictures and evidence.dump is not None:
             sections += _stack_section(report, evidence, evidence.dump)
         if whole:
             sections += _page_sections(report, evidence)
+        if logs is not None:
+            sections += logs_sections(logs, HiddenValues(evidence.job))
     return Document(
         report=report,
         title=str(run.get("id") or ""),
@@ -106,6 +113,8 @@ def run_document(
         folder=str(run.get("path") or ""),
         ending=_ending(report),
         sections=tuple(sections),
+        json_keys=(lambda: {"logs": logs_json(logs)}) if logs is not None else dict,
+        quote_lines=_LOG_QUOTE if logs is not None else MOST_QUOTE_LINES,
     )
 
 
@@ -120,14 +129,14 @@ def _facts(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _utc(started: object) -> str:
-    """From epoch seconds."""
+    """Epoch seconds as UTC."""
     if not isinstance(started, (int, float)) or not 0 <= started < 2**33:
         return ""
     return datetime.fromtimestamp(started, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _ending(report: Report) -> str:
-    """Whose exit code it is; nothing where nothing was run."""
+    """A sentence about whose exit code it is; nothing where nothing was run."""
     if report.exit_code is not None:
         return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'no rank')}"
     if report.run is not None and not report.run.get("id"):
@@ -186,7 +195,9 @@ def _cell(rank: RankRecord, failure: RankFailure | None, root: bool) -> RankCell
         end = max(rank.ended or rank.started, rank.started)
         mark = failure.t if failure is not None else None
         inside = mark is not None and rank.started <= mark <= end + 1
-        span = Span(rank.rank, rank.host, rank.started, end, kind, state, min(mark, end) if inside and mark else None)
+        span = TimelineSpan(
+            rank.rank, rank.host, rank.started, end, kind, state, min(mark, end) if inside and mark else None
+        )
     return RankCell(
         rank=rank.rank,
         node=rank.host,
@@ -322,7 +333,7 @@ def _topology(evidence: RunEvidence, cells: Sequence[RankCell]) -> Iterator[Bloc
 
 
 def _logs(evidence: RunEvidence, report: Report, own: Mapping[int, RankFailure]) -> Iterator[Block]:
-    """Of the root causes, of the first others that failed and of rank 0; then torchrun's own."""
+    """The logs of the root causes, of the first other ranks that failed and of rank 0; then torchrun's own."""
     wanted = [rank for finding in report.verdict for rank in finding.ranks[:3]]
     wanted += [*list(sorted(own, key=lambda r: (own[r].cause_class, r))[:3]), 0]
     by_rank = {rank.rank: rank for rank in evidence.ranks}

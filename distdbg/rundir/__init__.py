@@ -5,7 +5,8 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
-                                     memory* gradients.jsonl shapes.txt nonfinite/ profile/steps-<A>-<B>.json.gz
+                                     recorder.pickle memory* gradients.jsonl shapes.txt nonfinite/
+                                     profile/steps-<A>-<B>.json.gz
   attempts/<n>/profile/merged-<steps>.json.gz
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (launch/watch/capture.py)
   report/                            report.json report.html report.txt

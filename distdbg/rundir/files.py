@@ -1,4 +1,4 @@
-"""Names of a run's files: one class a folder, one property a file."""
+"""Names of a run's files: one class a folder, one attribute a file."""
 
 from __future__ import annotations
 
@@ -20,19 +20,40 @@ _MOST_OBJECT = 4 << 20
 _PROFILE = re.compile(r"steps-\d{1,12}-\d{1,12}\.json\.gz", re.ASCII)
 
 
-@dataclass(frozen=True)
-class RankFiles:
-    """Files of one rank in one attempt."""
+class _NamedPath:
+    """A file or folder by its name in the folder of its owner."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: _FilesOf, _kind: object = None) -> Path:
+        return owner.folder / self._name
+
+
+@dataclass(frozen=True)
+class _FilesOf:
     folder: Path
 
-    @property
-    def stdout(self) -> Path:
-        return self.folder / "stdout.log"
 
-    @property
-    def stderr(self) -> Path:
-        return self.folder / "stderr.log"
+class RankFiles(_FilesOf):
+    """Files of one rank in one attempt."""
+
+    stdout, stderr, nccl = _NamedPath("stdout.log"), _NamedPath("stderr.log"), _NamedPath("nccl.log")
+    #: torchelastic's own error file, as @record writes it
+    error = _NamedPath("error.json")
+    exit = _NamedPath("exit.json")
+    #: what the worker side reported to its agent, one JSON object a line
+    facts = _NamedPath("facts.jsonl")
+    #: the flight recorder that torch's watchdog wrote at a timeout: a pickle
+    recorder = _NamedPath("recorder.pickle")
+    #: what its memory did in some of its steps, one JSON object a step
+    memory_lines = _NamedPath("memory.jsonl")
+    #: its gradients' norms by layer in some of its steps, one JSON object a step
+    gradients = _NamedPath("gradients.jsonl")
+    #: a table of what its modules took and gave, for reading
+    shapes = _NamedPath("shapes.txt")
+    #: folders: the batch and the model with which a value first was not finite, memory snapshots, profiles
+    nonfinite, memory, profile = _NamedPath("nonfinite"), _NamedPath("memory"), _NamedPath("profile")
 
     def stream(self, name: str) -> Path:
         """`name` is stdout or stderr."""
@@ -42,80 +63,17 @@ class RankFiles:
         """When which bytes of a stream arrived: what `logs --merge` sorts by."""
         return self.folder / f"{name}.index"
 
-    @property
-    def error(self) -> Path:
-        """torchelastic's own error file, as @record writes it."""
-        return self.folder / "error.json"
-
-    @property
-    def exit(self) -> Path:
-        return self.folder / "exit.json"
-
-    @property
-    def facts(self) -> Path:
-        """What the worker side told its agent, one JSON object a line."""
-        return self.folder / "facts.jsonl"
-
-    @property
-    def nccl(self) -> Path:
-        return self.folder / "nccl.log"
-
-    @property
-    def memory_lines(self) -> Path:
-        """What its memory did in some of its steps, one JSON object a step."""
-        return self.folder / "memory.jsonl"
-
-    @property
-    def gradients(self) -> Path:
-        """Its gradients' norms by layer in some of its steps, one JSON object a step."""
-        return self.folder / "gradients.jsonl"
-
-    @property
-    def shapes(self) -> Path:
-        """A table of what its modules took and gave, for reading."""
-        return self.folder / "shapes.txt"
-
-    @property
-    def nonfinite(self) -> Path:
-        """The folder of the batch and the model with which a value first was not finite."""
-        return self.folder / "nonfinite"
-
-    @property
-    def memory(self) -> Path:
-        """The folder of its memory snapshots."""
-        return self.folder / "memory"
-
-    @property
-    def profile(self) -> Path:
-        """The folder of its profiles."""
-        return self.folder / "profile"
-
     def profiles(self) -> list[Path]:
         """Its profiles, in the order of their steps."""
         found = {p: _PROFILE.fullmatch(p.name) for p in self.profile.glob("steps-*.json.gz")}
         return sorted((p for p, name in found.items() if name), key=lambda p: int(p.name.split("-")[1]))
 
 
-@dataclass(frozen=True)
-class NodeFiles:
-    folder: Path
-
-    @property
-    def agent_log(self) -> Path:
-        """The last words of an agent that died of an error of its own."""
-        return self.folder / "agent.log"
-
-    @property
-    def torchrun_log(self) -> Path:
-        return self.folder / "torchrun.log"
-
-    @property
-    def events(self) -> Path:
-        return self.folder / "events.jsonl"
-
-    @property
-    def metrics(self) -> Path:
-        return self.folder / "metrics.jsonl"
+class NodeFiles(_FilesOf):
+    #: the last words of an agent that died of an error of its own
+    agent_log = _NamedPath("agent.log")
+    torchrun_log = _NamedPath("torchrun.log")
+    events, metrics = _NamedPath("events.jsonl"), _NamedPath("metrics.jsonl")
 
     @property
     def node_rank(self) -> int:
@@ -126,10 +84,7 @@ class NodeFiles:
         return self.folder.name.partition("-")[2]
 
 
-@dataclass(frozen=True)
-class Attempt:
-    folder: Path
-
+class Attempt(_FilesOf):
     @property
     def number(self) -> int:
         return int(self.folder.name)
@@ -148,7 +103,7 @@ class Attempt:
         return self.folder / "dumps" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(t))}-{reason}"
 
     def make_dump(self, reason: str) -> Path:
-        """The same, made and nobody else's: for askers that do not know of each other. Raises OSError."""
+        """The same, created exclusively: for processes that do not know of each other. Raises OSError."""
         wanted = self.dump(reason)
         for number in range(1, 100):
             path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -163,7 +118,7 @@ class Attempt:
         return self.folder / "profile" / f"merged-{name}"
 
     def dumps(self) -> list[Path]:
-        """In the order they were taken: their names begin with the time."""
+        """The dumps in the order they were taken: their names begin with the time."""
         return sorted(_numbered(self.folder / "dumps", r"\d{8}T\d{6}Z-.*"))
 
     def ranks(self) -> dict[int, RankFiles]:
@@ -172,75 +127,41 @@ class Attempt:
         return {int(p.name): RankFiles(p) for p in folders if p.name == f"{int(p.name):05d}"}
 
 
-@dataclass(frozen=True)
-class RunDir:
-    path: Path
+class RunDir(_FilesOf):
+    job, events, preflight = _NamedPath("job.json"), _NamedPath("events.jsonl"), _NamedPath("preflight.json")
+    #: requests to the agents: exists from the start, is appended to, reopened at each look
+    control = _NamedPath("control")
+    #: of a job that was submitted: its number, and what was asked of Slurm
+    slurm = _NamedPath("slurm.json")
+    batch_script = _NamedPath("batch.sbatch")
+    #: what the batch script prints: the launch on the first node, in all its starts
+    batch_log = _NamedPath("batch.log")
+    #: is there once Slurm has warned the job, where the ranks look for it (--on-preempt checkpoint-file)
+    checkpoint_wanted = _NamedPath("checkpoint-wanted")
+    report_json, report_html = _NamedPath("report/report.json"), _NamedPath("report/report.html")
+    report_text = _NamedPath("report/report.txt")
+
+    @property
+    def path(self) -> Path:
+        return self.folder
 
     @property
     def id(self) -> str:
-        return self.path.name
-
-    @property
-    def job(self) -> Path:
-        return self.path / "job.json"
-
-    @property
-    def events(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def control(self) -> Path:
-        """Requests to the agents: exists from the start, is appended to, reopened at each look."""
-        return self.path / "control"
+        return self.folder.name
 
     def carrier_log(self, which: str) -> Path:
         """The standard error of srun, or of ssh to a host, which carry agents."""
-        return self.path / f"carrier-{safe_name(which)}.log"
-
-    @property
-    def slurm(self) -> Path:
-        """Of a job that was submitted: its number, and what was asked of Slurm."""
-        return self.path / "slurm.json"
-
-    @property
-    def batch_script(self) -> Path:
-        return self.path / "batch.sbatch"
-
-    @property
-    def batch_log(self) -> Path:
-        """What the batch script prints: the launch on the first node, in all its starts."""
-        return self.path / "batch.log"
-
-    @property
-    def checkpoint_wanted(self) -> Path:
-        """Is there once Slurm has warned the job, where the ranks look for it (--on-preempt checkpoint-file)."""
-        return self.path / "checkpoint-wanted"
-
-    @property
-    def preflight(self) -> Path:
-        return self.path / "preflight.json"
-
-    @property
-    def report_json(self) -> Path:
-        return self.path / "report" / "report.json"
-
-    @property
-    def report_html(self) -> Path:
-        return self.path / "report" / "report.html"
-
-    @property
-    def report_text(self) -> Path:
-        return self.path / "report" / "report.txt"
+        return self.folder / f"carrier-{safe_name(which)}.log"
 
     def attempt(self, number: int) -> Attempt:
         return Attempt(self.path / "attempts" / str(number))
 
     def attempts(self) -> list[Attempt]:
-        """In the order they were started."""
+        """The attempts in the order they were started."""
         return [Attempt(p) for p in _numbered(self.path / "attempts")]
 
     def relative(self, path: Path) -> str:
-        """As a citation names a file of this run."""
+        """The path as citations name files of this run."""
         return path.relative_to(self.path).as_posix()
 
     @property

@@ -1,4 +1,4 @@
-"""Folders that hold runs: a new run is made in one, the run that a person means is found, `latest` points to one."""
+"""Folders that hold runs: make a new run, find the run that a person means, set `latest`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def create_run_dir(
 ) -> RunDir:
     """Make a new run directory (0700) with its `latest` link; an existing one is never taken over.
 
-    mkdir is the lock: of two launches into one directory exactly one gets it. `say` is told where it is made instead
-    of here, and why. Raises UsageError where the directory exists or cannot be made.
+    mkdir is the lock: of two launches into one directory exactly one gets it. `say` gets the place where it is made
+    instead of here, and the reason. Raises UsageError where the directory exists or cannot be made.
     """
     folder, instead = (parent, "") if parent else folder_for(RUNS_FOLDER)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: str | Path, buffering: int = -1) -> BinaryIO:
-    """For reading bytes. Raises OSError, whose strerror says so where it is no regular file."""
+    """Open a file for reading bytes. Raises OSError, also where it is no regular file."""
     return open(path, "rb", buffering=buffering, opener=_opener)
 
 

@@ -1,4 +1,4 @@
-"""What `distdbg launch` can be told, by the command line or by a job file: one model, one docstring a field.
+"""The settings of `distdbg launch`, by the command line or by a job file: one model, one docstring a field.
 
 Command line over job file over preset. A job file is YAML:
 

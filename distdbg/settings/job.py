@@ -1,4 +1,4 @@
-"""Everything one launch can be told: one docstring a field, which is its text in the schema and in the docs."""
+"""The settings of one launch: each field has one docstring, which is its text in the schema and in the docs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from distdbg.settings.values import (
 
 
 class JobSettings(BaseModel):
-    """Everything one launch can be told. Unset torchrun flags are torchrun's business and stand in `torchrun`."""
+    """The settings of one launch. Other flags of torchrun are given in `torchrun`."""
 
     model_config = ConfigDict(extra="forbid", title="A job file of distdbg launch")
 

@@ -1,4 +1,4 @@
-"""The command line over the job file: one set of settings, each with its origin; every mistake of a file at once."""
+"""Merge the command line over the job file: one set of settings, each with its origin; all mistakes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job asks of Slurm."""
+"""Settings of a job for Slurm."""
 
 from __future__ import annotations
 

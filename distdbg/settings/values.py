@@ -1,4 +1,4 @@
-"""Values as people write them, on the command line and in YAML: each function takes one and gives what is meant.
+"""Parse values of the command line and of YAML: each function takes one as written, and returns what it means.
 
 What cannot be meant raises ValueError, with a sentence.
 """
@@ -23,7 +23,7 @@ LONGEST_TIMEOUT = 30 * 86400
 WATCH_LEVELS = ("numerics", "gradients", "shapes", "compile")
 #: Each is a snapshot of each rank, or some MB of its profile.
 MOST_STEPS = 100
-#: What stands for a number of ranks; the number is found where the ranks run.
+#: Words for a number of ranks; the number is found where the ranks run.
 SKIP_WORDS = ("all", "all-but-last")
 RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 

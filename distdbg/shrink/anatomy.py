@@ -1,4 +1,4 @@
-"""A model's anatomy as text: stacks, the kinds of their layers, what drives them, what they weigh."""
+"""Print a model's anatomy: stacks, the kinds of their layers, the config leaves that count them, their sizes."""
 
 from __future__ import annotations
 

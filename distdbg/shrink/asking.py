@@ -1,4 +1,4 @@
-"""Gives the child process its tasks and takes its answers; its errors are raised here as they were there.
+"""Give the child process its tasks and take its answers; its errors are raised here.
 
 Torch and transformers take seconds to load: one child does all the tasks of a command. It ends with this process,
 however that ends: its standard input closes.
@@ -21,10 +21,10 @@ from distdbg import errors
 
 def ask(task: str, **arguments: Any) -> Any:
     """The child's result. Raises what it raised; ToolMissing where torch or transformers are not installed."""
-    child = _idle.pop() if _idle else _Child()
+    child = _idle.pop() if _idle else _ProbeProcess()
     if child.began != _surroundings():
         child.end()
-        child = _Child()
+        child = _ProbeProcess()
     try:
         found = child.answer({"task": task, **arguments})
     except BaseException:  # also an interruption: nobody waits for what it is at
@@ -43,7 +43,7 @@ def dismiss() -> None:
         _idle.pop().end()
 
 
-class _Child:
+class _ProbeProcess:
     def __init__(self) -> None:
         self.began = _surroundings()
         answers, theirs = os.pipe()
@@ -85,7 +85,7 @@ class _Child:
 
 
 #: at most one, between two questions
-_idle: list[_Child] = []
+_idle: list[_ProbeProcess] = []
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:

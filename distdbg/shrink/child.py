@@ -6,32 +6,32 @@ Torch takes seconds to load and hundreds of megabytes: the process that copies b
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import queue
 import sys
 import threading
+from pkgutil import resolve_name
 from typing import Any, BinaryIO
 
 from distdbg.errors import DistdbgError
 
-#: name of a task -> the module whose `run(arguments)` does it
+#: name of a task -> the function that does it, `module:function`; it takes the task's arguments as one dict
 TASKS = {
-    "probe": "distdbg.shrink.probe.task",
-    "memory": "distdbg.shrink.estimate.tracking",
-    "costs": "distdbg.shrink.verify.costs",
-    "plain": "distdbg.shrink.checkpoint.plain_torch",
-    "pickled": "distdbg.shrink.checkpoint.pickled",
-    "random": "distdbg.shrink.checkpoint.random_weights",
-    "verify": "distdbg.shrink.verify.task",
+    "probe": "distdbg.shrink.probe.task:probe",
+    "random": "distdbg.shrink.probe.task:random_weights",
+    "memory": "distdbg.shrink.estimate.tracking:run",
+    "plain": "distdbg.shrink.checkpoint.plain_torch:run",
+    "pickled": "distdbg.shrink.checkpoint.pickled:run",
+    "verify": "distdbg.shrink.verify.task:verify",
+    "costs": "distdbg.shrink.verify.task:costs",
 }
 
 
 def answer(task: dict[str, Any]) -> dict[str, Any]:
     """`result`, or `error` where it is one of ours. Any other ends the child: who knows what it has left behind."""
     try:
-        return {"result": importlib.import_module(TASKS[task["task"]]).run(task)}
+        return {"result": resolve_name(TASKS[task["task"]])(task)}
     except DistdbgError as error:
         return {"error": {"class": type(error).__name__, "message": error.message, "remedy": error.remedy}}
     except Exception as error:
@@ -51,14 +51,14 @@ def main(answers: BinaryIO) -> None:
 
 
 def _listen(asker: BinaryIO, tasks: queue.SimpleQueue[bytes]) -> None:
-    """Until nobody is there who would read the answer: then all ends, whatever it is at."""
+    """Serve tasks until the reader of the answers is gone: then the process ends, whatever it does."""
     for line in asker:
         tasks.put(line)
     os._exit(143)
 
 
 def _standard_input() -> BinaryIO:
-    """Where tasks come from. What runs here finds its standard input empty."""
+    """The stream of tasks. Code that runs here finds its standard input empty."""
     asker = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""Which layers to keep: one of each kind, first, last or both ends, or those that a person names."""
+"""Choose the layers to keep: one of each kind, first, last or both ends, or those that a person names."""
 
 from __future__ import annotations
 

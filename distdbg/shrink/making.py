@@ -1,4 +1,4 @@
-"""The whole of `shrink-model`: probe, slice, write, verify, record. Effects are at this edge."""
+"""Run `shrink-model`: probe, slice, write, verify, record. Effects are at this edge."""
 
 from __future__ import annotations
 
@@ -13,38 +13,30 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint.config_file import CONFIG, code_and_config, read_config, refuse_untrusted
-from distdbg.shrink.checkpoint.config_leaves import changed, value_at
-from distdbg.shrink.checkpoint.header import Tensor
+from distdbg.shrink.checkpoint.config_leaves import changed
 from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_names
-from distdbg.shrink.checkpoint.record import record
 from distdbg.shrink.checkpoint.slicing import Piece, pieces
-from distdbg.shrink.checkpoint.source import Folder, Source
+from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
-from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.tensors import Tensor, tensors_of
 from distdbg.shrink.checkpoint.weights_check import compared, only_nan
-from distdbg.shrink.checkpoint.writing import output_files, write_files
+from distdbg.shrink.checkpoint.writing import (
+    RECORD,
+    SILENT,
+    ShrinkProgress,
+    output_files,
+    record,
+    write_files,
+    write_public_json,
+)
 from distdbg.shrink.estimate.extrapolating import extrapolated
-from distdbg.shrink.telling import SILENT, Telling
 from distdbg.whole_file import write_whole
 
-RECORD = "shrink.json"
 #: what holds weights, in any form, is not copied along
-_WEIGHTS = (
-    ".safetensors",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".h5",
-    ".msgpack",
-    ".onnx",
-    ".gguf",
-    ".npz",
-    ".tflite",
-    ".ot",
-)
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".tflite",
+            ".ot")  # fmt: skip
 _LARGEST_OTHER_FILE = 200_000_000
 
 
@@ -65,7 +57,9 @@ class ShrinkRequest:
     width: float | None = None
 
 
-def make(source: Source, destination: Path, order: ShrinkRequest, tell: Telling = SILENT) -> dict[str, Any]:
+def make(
+    source: CheckpointSource, destination: Path, order: ShrinkRequest, progress: ShrinkProgress = SILENT
+) -> dict[str, Any]:
     """Write the small model to `destination`; gives what `shrink.json` says."""
     refuse_an_occupied(destination)
     config = read_config(source)
@@ -79,7 +73,7 @@ def make(source: Source, destination: Path, order: ShrinkRequest, tell: Telling 
         )
     if isinstance(source, Folder):
         source.refuse_the_unreadable(_rest(source))
-    with tell.stage("looking for what counts the layers, and which of them are of a kind"):
+    with progress.stage("looking for what counts the layers, and which of them are of a kind"):
         probe = probed(source, order)
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
@@ -92,32 +86,25 @@ def make(source: Source, destination: Path, order: ShrinkRequest, tell: Telling 
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)
     plan = hashlib.sha256(repr((small_config, taken, order)).encode()).hexdigest()
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        tell.written(done, total)
-
     with staged(destination, plan) as folder:
         copy_the_rest(source, folder)
         _quantization_files(folder, kept, modules)
-        write_whole(folder / CONFIG, json.dumps(small_config, indent=2) + "\n", private=False)
+        write_public_json(folder / CONFIG, small_config)
         if order.random:
-            with tell.stage("making random weights"):
+            with progress.stage("making random weights"):
                 ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
         elif not pickled:
-            write_files(source, files, folder, count)
+            write_files(source, files, folder, progress.counter(total))
         if pickled:
-            with tell.stage("reading the weights"):
+            with progress.stage("reading the weights"):
                 probe["pickled"] = _pickled(source, folder, destination, pickled, probe)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if not order.random and only_nan(folder):
             made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
         if order.verify != "none":
-            with tell.stage("comparing every kept layer with the one it stands for"):
+            with progress.stage("comparing every kept layer with the one it represents"):
                 made["verified"] = verified(source, folder, probe, taken, order)
-        write_whole(folder / RECORD, json.dumps(made, indent=1, ensure_ascii=False) + "\n", private=False)
+        write_public_json(folder / RECORD, made)
     return made
 
 
@@ -127,11 +114,11 @@ def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules
             said = json.loads(path.read_bytes())
         except (ValueError, RecursionError):
             raise EvidenceUnreadable(f"{path.name} beside the config is not JSON", "Fetch it again.") from None
-        write_whole(path, json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", private=False)
+        write_public_json(path, renumbered_names(said, kept, modules))
 
 
 def _pickled(
-    source: Source, folder: Path, destination: Path, files: list[str], probe: Mapping[str, Any]
+    source: CheckpointSource, folder: Path, destination: Path, files: list[str], probe: Mapping[str, Any]
 ) -> dict[str, Any]:
     if not isinstance(source, Folder):
         raise Refused(
@@ -145,7 +132,7 @@ def _pickled(
 
 
 def verified(
-    source: Source, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: ShrinkRequest
+    source: CheckpointSource, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: ShrinkRequest
 ) -> dict[str, str]:
     """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
@@ -185,7 +172,7 @@ def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -
         ) from None
 
 
-def probed(source: Source, order: ShrinkRequest) -> dict[str, Any]:
+def probed(source: CheckpointSource, order: ShrinkRequest) -> dict[str, Any]:
     """What the child process found out; it gets the config, and the model's own code where that may run."""
     refuse_untrusted(source, trust=order.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
@@ -209,7 +196,14 @@ def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[lis
 
 
 def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
-    return changed(config, {tuple(path): value for path, value in _edits(config, edits, probe)})
+    """The config with the probe's edits, and the same for a leaf's other name where the config uses that.
+
+    An entry of a list that the config does not write out cannot be set alone: the probe knows the whole list.
+    """
+    other = {new: old for old, new in probe["aliases"].items()}
+    wanted = {tuple(path): value for path, value in edits}
+    same = {(other[path[0]],): value for path, value in wanted.items() if len(path) == 1 and path[0] in other}
+    return changed(config, wanted | {path: value for path, value in same.items() if path[0] in config})
 
 
 def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,26 +213,14 @@ def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any
     return config
 
 
-def _edits(config: Mapping[str, Any], wanted: Sequence[Any], probe: Mapping[str, Any]) -> list[tuple[list[Any], Any]]:
-    """The probe's edits, and the same for a leaf's other name where the config uses that."""
-    other = {new: old for old, new in probe["aliases"].items()}
-    edits = [(path, value) for path, value in wanted]
-    for path, value in wanted:
-        alias = other.get(path[-1]) if isinstance(path[-1], str) else None
-        if alias is not None and alias in (value_at(config, tuple(path[:-1])) if len(path) == 1 else {}):
-            edits.append(([*path[:-1], alias], value))
-    # an entry of a list that the config does not write out cannot be set alone: the probe knows the whole list
-    return edits
-
-
-def _rest(source: Source) -> list[str]:
+def _rest(source: CheckpointSource) -> list[str]:
     return [n for n in source.files() if n not in (CONFIG, RECORD) and not n.endswith((*_WEIGHTS, ".index.json"))]
 
 
-def copy_the_rest(source: Source, folder: Path) -> None:
+def copy_the_rest(source: CheckpointSource, folder: Path) -> None:
     """Tokenizer, processor, chat template, generation config, code: everything that is small and holds no weights."""
     for name in _rest(source):
-        with source.open(name) as reader:  # type: ignore[attr-defined]
+        with source.open(name) as reader:
             if reader.size > _LARGEST_OTHER_FILE:
                 continue
             content = reader.read(0, reader.size)

@@ -15,6 +15,7 @@
     backward      a frame            autograd's engine is about to run; roots_of(frame) gives the tensors
     optimizer     the optimizer      it is about to step
     step          the optimizer      it has stepped
+    replay        the graph          a CUDA graph is about to be replayed
     scheduler     the scheduler      a scheduler of learning rates is about to be made
     scaler        the scaler         a GradScaler is about to be made
     autocast      the region         torch.autocast is about to set its own type; what it calls `prev` is in force
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.hook_points import Callback, Install
+    from distdbg.worker.hook_points import Callback, HookPoint
     from distdbg.worker.importing import ImportWatch
 
     Dropped = Callable[[str, Callback, Exception], None]
@@ -58,17 +59,17 @@ class Bus:
         self._imports = imports
         self._dropped = dropped
         self._subscribers: dict[str, tuple[Callback, ...]] = dict.fromkeys(EVENTS, ())
-        self._installed: set[tuple[str, Install]] = set()
+        self._installed: set[HookPoint] = set()
         self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
     def subscribe(self, event: str, subscriber: Callback) -> None:
         """Raises KeyError for an unknown event."""
         with self._lock:
             self._subscribers[event] = (*self._subscribers[event], subscriber)
-        for module, install in HOOK_POINTS[event]:
-            if (module, install) not in self._installed:
-                self._installed.add((module, install))
-                self._install_later(module, install)
+        for point in HOOK_POINTS[event]:
+            if point not in self._installed:
+                self._installed.add(point)
+                self._install_later(point)
 
     def subscribe_all(self, *pairs: tuple[str, Callback]) -> Callable[[], None]:
         """Returns the function that unsubscribes all of them."""
@@ -111,8 +112,10 @@ class Bus:
 
         return deliver
 
-    def _install_later(self, module: str, install: Install) -> None:
+    def _install_later(self, point: HookPoint) -> None:
         """After the import of torch: during the import no part of it may be used."""
+        name, install, arguments = point
         self._imports.after(
-            "torch", lambda _torch: self._imports.after(module, lambda loaded: install(loaded, self.channel))
+            "torch",
+            lambda _torch: self._imports.after(name, lambda module: install(module, self.channel, *arguments)),
         )

@@ -4,7 +4,8 @@ The flight recorder has operations and sizes, but no lines; on gloo it has no se
 process. These two files in node-local memory, beside the heartbeat page, do not:
 
     <rank>.calls   word 0: calls so far; then 24 bytes a call, in a ring: time (ns since the epoch), site and peer, size
-    <rank>.sites   a line a site, numbered from 1:  operation, file, line, function, dtype, group; tabs between them
+    <rank>.sites   a line a site, numbered from 1:  operation, file, line, function, dtype, group, module, phase; tabs
+                   between them. Of FSDP2's collectives `module` is the unit's name, `phase` is forward or backward
 
 The second word is `number << 48 | site << 32 | peer + 1`. The peer is the other rank of a send or recv, or the
 root of a broadcast, reduce, gather or scatter; 0 means none, or a receive from any rank. The number counts the sends to
@@ -44,6 +45,12 @@ _TRANSFERS_OF_OBJECTS = {op.name for op in OPERATIONS if op.peer and op.of_objec
 _NAMED = _PEERS | {op.name: op.root for op in OPERATIONS if op.root and not op.of_objects}
 _EQUAL = {op.name: op.equal for op in OPERATIONS if op.equal}
 _MOST_PARTS = 256
+_FSDP2 = "torch.distributed.fsdp._fully_shard"
+#: Methods of FSDPParamGroup below which it gathers and reduces, so many frames above the collective at most.
+_OF_A_UNIT, _FRAMES_ABOVE = ("unshard", "post_backward"), 6
+#: by FSDP2's own TrainingState
+_PHASES = {"FORWARD": "forward", "PRE_BACKWARD": "backward", "POST_BACKWARD": "backward"}
+_NO_UNIT = ("", "")
 
 
 class CallLog:
@@ -56,7 +63,7 @@ class CallLog:
         self._file = os.open(os.devnull, flags | os.O_CLOEXEC) if stem is None else open_own(f"{stem}.sites", flags)
         self._full = False
         self._numbers: dict[object, int] = {}
-        self._sites: dict[tuple[int, int, int, object, str], int] = {}
+        self._sites: dict[tuple[int, int, int, object, str, tuple[str, str]], int] = {}
         self._kept: list[CodeType] = []  # a code object's id is its name only while it lives
 
     def subscribe(self, bus: Bus, page: PageWriter) -> None:
@@ -83,10 +90,11 @@ class CallLog:
                 operation = frame
                 count_transfer()
             dtype, size = _brought(name, variables)
-            key = (id(caller.f_code), caller.f_lasti, id(operation.f_code), dtype, group)
+            unit = _unit(caller) if str(caller.f_globals.get("__name__")).startswith(_FSDP2) else _NO_UNIT
+            key = (id(caller.f_code), caller.f_lasti, id(operation.f_code), dtype, group, unit)
             site = sites.get(key)
             if site is None:
-                site = sites[key] = self._new_site(operation.f_code, caller, str(dtype or ""), group)
+                site = sites[key] = self._new_site(operation.f_code, caller, str(dtype or ""), group, unit)
             peer = _peer(name, variables, torchs) if name in _NAMED else -1
             number = 0
             if name not in _PEERS or peer >= 0:
@@ -106,13 +114,13 @@ class CallLog:
         """In a forked child: the files are its parent's."""
         os.close(self._file)
 
-    def _new_site(self, operation: CodeType, caller: FrameType, dtype: str, group: str) -> int:
+    def _new_site(self, operation: CodeType, caller: FrameType, dtype: str, group: str, unit: tuple[str, str]) -> int:
         number = len(self._sites) + 1
         if self._full or number >= _MOST_SITES:
             return 0
         self._kept += (caller.f_code, operation)
         called = caller.f_code
-        fields = operation.co_name, called.co_filename, str(caller.f_lineno), called.co_name, dtype, group
+        fields = operation.co_name, called.co_filename, str(caller.f_lineno), called.co_name, dtype, group, *unit
         line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
         data = line.encode("utf-8", "surrogateescape")
         try:
@@ -120,6 +128,19 @@ class CallLog:
         except OSError:
             self._full = True
         return 0 if self._full else number  # no line may follow a cut one: it would have its number
+
+
+def _unit(frame: FrameType | None) -> tuple[str, str]:
+    """(name of the unit's module, phase) of a collective of FSDP2; the root's module has no name of its own."""
+    for _ in range(_FRAMES_ABOVE):
+        if frame is None:
+            break
+        if frame.f_code.co_name in _OF_A_UNIT:
+            unit = frame.f_locals.get("self")
+            name, state = getattr(unit, "_module_fqn", None), getattr(unit, "_training_state", None)
+            return "(root)" if name == "" else str(name or ""), _PHASES.get(getattr(state, "name", ""), "")
+        frame = frame.f_back
+    return _NO_UNIT
 
 
 def _group(group: Any, torchs: dict[str, Any]) -> str | None:
@@ -146,15 +167,10 @@ def _brought(name: str, variables: dict[str, Any]) -> tuple[object, int]:
 def _peer(name: str, variables: dict[str, Any], torchs: dict[str, Any]) -> int:
     """The global rank of the other side or the root, -1 where it is not known."""
     argument = _NAMED[name]
-    peer = variables.get(argument)
-    if peer is None:
-        peer = _global_rank(variables.get("group"), variables.get(f"group_{argument}"), torchs)
+    peer: Any = variables.get(argument)
+    if peer is None:  # P2POp, and so batch_isend_irecv and pipelines, count within the group
+        peer, group = variables.get(f"group_{argument}"), variables.get("group")
+        members = torchs["_pg_group_ranks"].get(group) if group is not None else None
+        if members is not None:  # else it is that of all ranks, or none that we know
+            peer = next((everywhere for everywhere, within in members.items() if within == peer), -1)
     return peer if type(peer) is int and 0 <= peer < 2**31 else -1
-
-
-def _global_rank(group: object, rank: object, torchs: dict[str, Any]) -> object:
-    """`rank` counts within the group: P2POp, and so batch_isend_irecv and pipelines, give it in that way."""
-    members = torchs["_pg_group_ranks"].get(group) if group is not None else None
-    if members is None:  # of all ranks, or none that we know
-        return rank
-    return next((everywhere for everywhere, within in members.items() if within == rank), -1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
@@ -35,7 +34,7 @@ class RankContext:
         )
         self.imports = ImportWatch(self._hook_failed)
         self.bus = Bus(self.imports, self.subscriber_failed)
-        heartbeat.subscribe(self.bus, self.page)
+        self.page.subscribe(self.bus)
         self.model = LastModel(self.bus)
 
     def fact(self, kind: str, **fields: object) -> bool:

@@ -10,20 +10,62 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
+#: A chain of exceptions is followed so far; a script can make it a circle.
+_MOST_LINKS = 64
+
 
 def describe(error: BaseException, traceback: TracebackType | None, thread: str = "MainThread") -> dict[str, object]:
     """type, message, traceback (as Python prints it), thread, where [file, line, function]."""
+    try:
+        text = _format(error, traceback)
+    except Exception:
+        text = ""
+    return {**_fields(error, traceback), "traceback": text, "thread": thread}
+
+
+def _fields(error: BaseException, traceback: TracebackType | None) -> dict[str, object]:
     kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return {
-        "type": name,
-        "message": _text_of(error),
-        "traceback": _format(error, traceback),
-        "thread": thread,
-        "where": _where(traceback),
-    }
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return {"type": f"{module}{kind.__qualname__}", "message": _text_of(error), "thread": "MainThread",
+            "where": where_of(traceback)}  # fmt: skip
+
+
+def described(error: BaseException, traceback: TracebackType | None) -> list[dict[str, object]]:
+    """The exception that ends the script; before it one that arrived while the text of its traceback was made.
+
+    torch's handler of SIGCHLD raises in whatever code runs, when a loader's worker has died: the error that the script
+    got is then a consequence of that.
+    """
+    try:
+        text = _format(error, traceback)
+    except Exception as arrived:
+        first = describe(error, traceback)
+        reason = {**first, "type": type(arrived).__qualname__, "message": _text_of(arrived), "traceback": ""}
+        return [reason, first] if isinstance(arrived, RuntimeError) else [first]
+    return [{**_fields(error, traceback), "traceback": text}]
+
+
+def turned_into_exit(error: BaseException | None) -> BaseException | None:
+    """The exception in whose handler a script called sys.exit, as Hydra does; None where there was none."""
+    last = error
+    for _ in range(_MOST_LINKS):
+        if not isinstance(error, SystemExit):
+            break
+        last, error = error, error.__cause__ or error.__context__
+    if error is None and last is not None:
+        return _kept_by(last.__traceback__)
+    return None if isinstance(error, SystemExit) else error
+
+
+def _kept_by(traceback: TracebackType | None) -> BaseException | None:
+    """The exception that a library's function has in a variable, or whose method it has, as click's has `show`: it
+    handled the exception first, and called sys.exit then. A script's own variable may be old."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or belongs_to_user(traceback.tb_frame.f_code.co_filename):
+        return None
+    values = (getattr(value, "__self__", value) for value in traceback.tb_frame.f_locals.values())
+    return next((v for v in values if isinstance(v, BaseException) and not isinstance(v, SystemExit)), None)
 
 
 def being_handled(own_thread: int) -> list[dict[str, object]]:
@@ -49,15 +91,12 @@ def _text_of(error: BaseException) -> str:
 
 
 def _format(error: BaseException, traceback: TracebackType | None) -> str:
-    try:
-        from traceback import format_exception
+    from traceback import format_exception
 
-        return "".join(format_exception(type(error), error, traceback))
-    except Exception:
-        return ""
+    return "".join(format_exception(type(error), error, traceback))
 
 
-def _where(traceback: TracebackType | None) -> list[object] | None:
+def where_of(traceback: TracebackType | None) -> list[object] | None:
     """The innermost frame in the user's own code, else the innermost."""
     chosen: list[object] | None = None
     is_users = False

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     Callback = Callable[[Any], None]
     Channel = Callable[[str], Callback]
-    Install = Callable[[Any, Channel], None]
+    Install = Callable[..., None]
+    #: a module that is listened to; its installer, and what that gets besides the module and the channel
+    HookPoint = tuple[str, Install, tuple[str, ...]]
 
 
 def loaders(module: Any, channel: Channel) -> None:
@@ -82,69 +84,47 @@ def roots_of(caller: FrameType) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def on_call(event: str, *names: str) -> Install:
+def on_call(module: Any, channel: Channel, event: str, *names: str) -> None:
     """Functions of the module: the event's subject is the frame that calls."""
-
-    def install(module: Any, channel: Channel) -> None:
-        for name in names:
-            setattr(module, name, CallHook(getattr(module, name), channel(event)))
-
-    return install
+    for name in names:
+        setattr(module, name, CallHook(getattr(module, name), channel(event)))
 
 
-def on_constructor(event: str, cls: str) -> Install:
-    """Subclasses call `__init__`, too: from the instance or from the class."""
-
-    def install(module: Any, channel: Channel) -> None:
-        owner = getattr(module, cls)
-        owner.__init__ = MethodHook(owner.__init__, channel(event))
-
-    return install
+def on_method(module: Any, channel: Channel, event: str, cls: str, name: str = "__init__") -> None:
+    """Subclasses call it, too: from the instance or from the class."""
+    owner = getattr(module, cls)
+    setattr(owner, name, MethodHook(getattr(owner, name), channel(event)))
 
 
-def on_ddp(event: str, name: str) -> Install:
-    def install(module: Any, channel: Channel) -> None:
-        _method(module.DistributedDataParallel, name, unless_traced(channel(event)))
-
-    return install
+def on_ddp(module: Any, channel: Channel, event: str, name: str) -> None:
+    _method(module.DistributedDataParallel, name, unless_traced(channel(event)))
 
 
-def on_optimizer(event: str, register: str) -> Install:
+def on_optimizer(module: Any, channel: Channel, event: str, register: str) -> None:
     """All optimizers' own hooks: torch calls them before and after `step`, not around it."""
-
-    def install(module: Any, channel: Channel) -> None:
-        getattr(module, register)(unless_traced(channel(event)))
-
-    return install
+    getattr(module, register)(unless_traced(channel(event)))
 
 
-def on_fsdp1(event: str, name: str) -> Install:
-    def install(module: Any, channel: Channel) -> None:
-        deliver = channel(event)
+def on_fsdp1(module: Any, channel: Channel, event: str, name: str) -> None:
+    deliver = channel(event)
 
-        def called(caller: FrameType) -> None:
-            model = caller.f_locals.get("self")
-            if getattr(model, "_is_root", None) is not False:  # None until the first forward
-                deliver(model)
+    def called(caller: FrameType) -> None:
+        model = caller.f_locals.get("self")
+        if getattr(model, "_is_root", None) is not False:  # None until the first forward
+            deliver(model)
 
-        setattr(module, name, CallHook(getattr(module, name), called))
-
-    return install
+    setattr(module, name, CallHook(getattr(module, name), called))
 
 
-def on_fsdp2(event: str, name: str, *, ends: bool = False) -> Install:
+def on_fsdp2(module: Any, channel: Channel, event: str, name: str) -> None:
     """`fully_shard` makes a state for each of its units; the outermost one prepares the root. Never traced."""
+    deliver, ends = channel(event), event == "forward-end"
 
-    def install(module: Any, channel: Channel) -> None:
-        deliver = channel(event)
+    def called(state: Any) -> None:
+        if state._state_ctx.iter_forward_root is (state if ends else None):
+            deliver(next(iter(getattr(state, "_modules", ())), None))
 
-        def called(state: Any) -> None:
-            if state._state_ctx.iter_forward_root is (state if ends else None):
-                deliver(next(iter(getattr(state, "_modules", ())), None))
-
-        _method(module.FSDPState, name, called)
-
-    return install
+    _method(module.FSDPState, name, called)
 
 
 def backward(module: Any, channel: Channel) -> None:
@@ -277,55 +257,58 @@ def _method(cls: Any, name: str, called: Callback) -> None:
     setattr(cls, name, method(getattr(cls, name), called))
 
 
-_LOADERS: tuple[tuple[str, Install], ...] = (
-    ("torch.utils.data.dataloader", loaders),
-    ("torchdata.stateful_dataloader.stateful_dataloader", stateful_loaders),
+_C10D = "torch.distributed.distributed_c10d"
+_DDP = "torch.nn.parallel.distributed"
+_FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+_FSDP2 = "torch.distributed.fsdp._fully_shard._fsdp_state"
+_OPTIMIZER = "torch.optim.optimizer"
+_LOADERS: tuple[HookPoint, ...] = (
+    ("torch.utils.data.dataloader", loaders, ()),
+    ("torchdata.stateful_dataloader.stateful_dataloader", stateful_loaders, ()),
 )
 #: event -> the modules that are listened to for it, and how
-HOOK_POINTS: dict[str, tuple[tuple[str, Install], ...]] = {
-    "init": (("torch.distributed.distributed_c10d", process_groups),),
-    "group-begins": (("torch.distributed.distributed_c10d", on_call("group-begins", "_new_process_group_helper")),),
-    "group": (("torch.distributed.distributed_c10d", groups),),
-    "call": (("torch.distributed.distributed_c10d", calls),),
+HOOK_POINTS: dict[str, tuple[HookPoint, ...]] = {
+    "init": ((_C10D, process_groups, ()),),
+    "group-begins": ((_C10D, on_call, ("group-begins", "_new_process_group_helper")),),
+    "group": ((_C10D, groups, ()),),
+    "call": ((_C10D, calls, ()),),
     "pass": _LOADERS,
     "pass-begins": _LOADERS,
     "data": _LOADERS,
     "batch": _LOADERS,
     "data-end": _LOADERS,
     "forward": (
-        ("torch.nn.parallel.distributed", on_ddp("forward", "_pre_forward")),
-        ("torch.distributed.fsdp._fully_shard._fsdp_state", on_fsdp2("forward", "_root_pre_forward")),
-        ("torch.distributed.fsdp.fully_sharded_data_parallel", on_fsdp1("forward", "_root_pre_forward")),
+        (_DDP, on_ddp, ("forward", "_pre_forward")),
+        (_FSDP2, on_fsdp2, ("forward", "_root_pre_forward")),
+        (_FSDP1, on_fsdp1, ("forward", "_root_pre_forward")),
     ),
     "forward-end": (
-        ("torch.nn.parallel.distributed", on_ddp("forward-end", "_post_forward")),
-        (
-            "torch.distributed.fsdp._fully_shard._fsdp_state",
-            on_fsdp2("forward-end", "_register_pre_backward_hook", ends=True),
-        ),
-        ("torch.distributed.fsdp.fully_sharded_data_parallel", on_fsdp1("forward-end", "_post_forward")),
+        (_DDP, on_ddp, ("forward-end", "_post_forward")),
+        (_FSDP2, on_fsdp2, ("forward-end", "_register_pre_backward_hook")),
+        (_FSDP1, on_fsdp1, ("forward-end", "_post_forward")),
     ),
-    "backward": (("torch.autograd", backward),),
-    "optimizer": (("torch.optim.optimizer", on_optimizer("optimizer", "register_optimizer_step_pre_hook")),),
-    "step": (("torch.optim.optimizer", on_optimizer("step", "register_optimizer_step_post_hook")),),
-    "scheduler": (("torch.optim.lr_scheduler", on_constructor("scheduler", "LRScheduler")),),
+    "backward": (("torch.autograd", backward, ()),),
+    "optimizer": ((_OPTIMIZER, on_optimizer, ("optimizer", "register_optimizer_step_pre_hook")),),
+    "step": ((_OPTIMIZER, on_optimizer, ("step", "register_optimizer_step_post_hook")),),
+    "scheduler": (("torch.optim.lr_scheduler", on_method, ("scheduler", "LRScheduler")),),
+    "replay": (("torch.cuda.graphs", on_method, ("replay", "CUDAGraph", "replay")),),
     "state-dict": (
-        ("torch.distributed.checkpoint.state_dict", on_call("state-dict", "_verify_options")),
-        ("torch.distributed.fsdp._state_dict_utils", on_call("state-dict", "_common_unshard_pre_state_dict_hook")),
+        ("torch.distributed.checkpoint.state_dict", on_call, ("state-dict", "_verify_options")),
+        ("torch.distributed.fsdp._state_dict_utils", on_call, ("state-dict", "_common_unshard_pre_state_dict_hook")),
     ),
-    "scaler": (("torch.amp.grad_scaler", on_constructor("scaler", "GradScaler")),),
-    "autocast": (("torch.amp.autocast_mode", autocasts),),
-    "clip": (("torch.nn.utils.clip_grad", clipping),),
-    "save": (("torch.serialization", save),),
-    "save-end": (("torch.serialization", save_end),),
+    "scaler": (("torch.amp.grad_scaler", on_method, ("scaler", "GradScaler")),),
+    "autocast": (("torch.amp.autocast_mode", autocasts, ()),),
+    "clip": (("torch.nn.utils.clip_grad", clipping, ()),),
+    "save": (("torch.serialization", save, ()),),
+    "save-end": (("torch.serialization", save_end, ()),),
     "write": (
-        ("safetensors.torch", tensor_files),
-        ("safetensors.numpy", tensor_files),
-        ("numpy.lib._npyio_impl", array_files),
-        ("numpy.lib.npyio", array_files),
-        ("torch.distributed.checkpoint.state_dict_saver", sharded_files),
+        ("safetensors.torch", tensor_files, ()),
+        ("safetensors.numpy", tensor_files, ()),
+        ("numpy.lib._npyio_impl", array_files, ()),
+        ("numpy.lib.npyio", array_files, ()),
+        ("torch.distributed.checkpoint.state_dict_saver", sharded_files, ()),
     ),
-    "profiler": (("torch.autograd.profiler", on_call("profiler", "_prepare_profiler", "_enable_profiler")),),
+    "profiler": (("torch.autograd.profiler", on_call, ("profiler", "_prepare_profiler", "_enable_profiler")),),
 }
 
 

@@ -12,8 +12,7 @@ from types import FrameType
 from typing import Any
 
 from distdbg.worker.hook_points import roots_of
-from distdbg.worker.user_code import users_line
-from distdbg.worker.variables import variables
+from distdbg.worker.user_code import users_line, variables
 
 #: A script with more lines that begin a backward has no loss that could be followed.
 _MOST_LINES = 8

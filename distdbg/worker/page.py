@@ -9,7 +9,7 @@ import mmap
 import os
 import time
 
-from distdbg.protocol.page import COMMAND_OFFSET, LAYOUT, MAGIC, PAGE_BYTES, PHASES
+from distdbg.protocol.page import LAYOUT, MAGIC, PAGE_BYTES, PHASES
 from distdbg.whole_file import open_own
 
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from distdbg.worker.bus import Bus
+
 #: Where the numbers are, in words of 8 bytes
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
-_FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS = range(17, 21)
+_FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS, REPLAYS, _REPLAY_TIME, _OPTIMIZER_TIME = range(17, 24)
 _TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME}
-_COMMAND = COMMAND_OFFSET // 8
 
 _now = time.monotonic_ns
 
@@ -53,7 +54,7 @@ class PageWriter:
     def __init__(self, path: str | None, rank: int, attempt: int) -> None:
         page = bytearray(PAGE_BYTES) if path is None else mapped(path, PAGE_BYTES)
         now = _now()
-        LAYOUT.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 11)
+        LAYOUT.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 14)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
         self._due = [-1]
@@ -63,6 +64,25 @@ class PageWriter:
         words = self._words
         words[_PHASE_SINCE] = _now()
         words[_PHASE] = code
+
+    def subscribe(self, bus: Bus) -> None:
+        """Keep the phase that the rank began last, and counts of events.
+
+        A phase ends with the next event: "forward" lasts until the backward, "backward" until the optimizer begins.
+        "computing" is a rank that has a batch and has sent no event since: without DDP or FSDP its forward sends none.
+        """
+        bus.subscribe("data", self.ticker(DATA, ASKS))
+        bus.subscribe("batch", self.ticker(COMPUTING, BATCHES))
+        bus.subscribe("data-end", self.ticker(OTHER, DATA_ENDS))
+        bus.subscribe("pass", self.pass_begins)
+        bus.subscribe("data-end", self.pass_ends)
+        bus.subscribe("forward", self.ticker(FORWARD, FORWARDS))
+        bus.subscribe("backward", self.ticker(BACKWARD, BACKWARDS))
+        bus.subscribe("optimizer", self._optimizer_begins())
+        bus.subscribe("step", self.ticker(OTHER, STEPS))
+        bus.subscribe("save", self.ticker(SAVING, SAVES))
+        bus.subscribe("save-end", self.ticker(OTHER))
+        bus.subscribe("replay", self._replayed())
 
     def ticker(self, phase: int, count: int | None = None) -> Callable[[object], None]:
         """A function that begins a phase and increments a count (STEPS, BATCHES, …); it ignores its argument.
@@ -141,6 +161,26 @@ class PageWriter:
 
         return call
 
+    def _optimizer_begins(self) -> Callable[[object], None]:
+        """The backward before it is over."""
+        words, now, since, at, began = self._words, _now, _PHASE_SINCE, _PHASE, _OPTIMIZER_TIME
+
+        def begins(_optimizer: object) -> None:
+            words[since] = words[began] = now()
+            words[at] = OPTIMIZER
+
+        return begins
+
+    def _replayed(self) -> Callable[[object], None]:
+        """Counts a replay of a CUDA graph; the phase does not change: parts of a step may be graphs."""
+        words, now, count, at = self._words, _now, REPLAYS, _REPLAY_TIME
+
+        def replay(_graph: object) -> None:
+            words[count] += 1
+            words[at] = now()
+
+        return replay
+
     def transfer(self) -> Callable[[], None]:
         """A function that counts a send or a receive."""
         words = self._words
@@ -167,10 +207,6 @@ class PageWriter:
         words = self._words
         words[_USER_STEP] = words[_USER_STEP] + 1 if step is None else step
         words[_STEP_TIME] = _now()
-
-    def command(self) -> int:
-        """The word that the agent has written last; 0 for none."""
-        return self._words[_COMMAND]
 
     def close(self) -> None:
         """In a forked child: the page is its parent's. Later writes have no effect; unsubscribe tickers."""

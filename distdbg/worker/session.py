@@ -6,12 +6,13 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, orphans, recorder, shrunk, stacks
+from distdbg.worker import exceptions, leaving, orphans, recorder, stacks
 from distdbg.worker.calls import CallLog
 from distdbg.worker.context import RankContext
 from distdbg.worker.hook_points import hide_from_compiler, timeout_of
 from distdbg.worker.link import Link
 from distdbg.worker.page import EXITING
+from distdbg.worker.user_code import users_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from distdbg.worker.guards.shared.runner import GuardRunner
     from distdbg.worker.hook_points import Callback
     from distdbg.worker.memory.watch import MemoryWatch
-    from distdbg.worker.overfit.overfitting import Overfitting
+    from distdbg.worker.overfit import Overfitting
     from distdbg.worker.profile.profiler import Profiler
     from distdbg.worker.watch import Watches
 
@@ -74,6 +75,8 @@ class Session(RankContext):
         super().__init__(folder, rank, attempt)
         self._agent = self.link.peer()
         self._parent = self._end_with_parent()
+        self._pid = os.getpid()
+        leaving.call_back(self._leaves)
         self._calls: CallLog = self.mapped_or_private("calls of torch.distributed", CallLog, self.stem)
         self._calls.subscribe(self.bus, self.page)
         self.imports.after("torch", self._torch_imported)
@@ -84,33 +87,52 @@ class Session(RankContext):
         # script with a second thread forks.
         self.imports.after("torch.distributed.distributed_c10d", self._start_listener)
         self.imports.after("torch._dynamo.trace_rules", hide_from_compiler)
-        shrunk.start(self)
+        if os.environ.get("DISTDBG_KEEP_LAYERS") or os.environ.get("DISTDBG_SKIP_ATTENTION"):
+            from distdbg.worker.shrunk import shrinking  # nothing of it is loaded without a request
+
+            shrinking.start(self)
 
     def script_ended(self, error: BaseException | None = None, traceback: TracebackType | None = None) -> None:
         """`error` is None where the script returned."""
         if self._ended:
             return
         self._ended = True
-        how: str
-        status: int | None
         try:
             self.page.phase(EXITING)
             self._finish_observers(failed=error is not None and not isinstance(error, SystemExit))
             if error is not None and self._memory is not None:
                 self._memory.snapshots.failed(error)
-            if error is None:
-                how, status = "returned", 0
-            elif isinstance(error, SystemExit):
-                how, status = "SystemExit", _exit_status(error)
-            else:
-                how, status = "exception", None
-                described = exceptions.describe(error, traceback)
-                self.link.send("exception", {"uncaught": True, **described}, last_words=True)
-            self.link.send("script-end", {"how": how, "exit": status}, last_words=True)
+            ended: dict[str, object] = {"how": "returned", "exit": 0}
+            if isinstance(error, SystemExit):  # the exit status of the process, as sys.exit documents it
+                status = error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)
+                ended = {"how": "SystemExit", "exit": status, "where": exceptions.where_of(traceback)}
+                self._raised(exceptions.turned_into_exit(error) if status else None)
+            elif error is not None:
+                ended = {"how": "exception", "exit": None}
+                self._raised(error, traceback)
+            self.link.send("script-end", ended, last_words=True)
         except Exception:
             return
         finally:
             self.finish_profile()
+
+    def _raised(self, error: BaseException | None, traceback: TracebackType | None = None) -> None:
+        if error is not None:
+            for described in exceptions.described(error, traceback or error.__traceback__):
+                self.link.send("exception", {"uncaught": True, **described}, last_words=True)
+
+    def _leaves(self, status: object, frame: FrameType) -> None:
+        """os._exit is called, by any thread or handler of a signal. A forked child is no rank."""
+        try:
+            if self._ended or os.getpid() != self._pid:
+                return
+            self._ended = True
+            code = status & 0xFF if isinstance(status, int) else None
+            self._raised(exceptions.turned_into_exit(sys.exc_info()[1]) if code else None)
+            where = users_line(frame)
+            self.link.send("script-end", {"how": "os._exit", "exit": code, "where": where}, last_words=True)
+        except Exception:
+            return
 
     def leave(self) -> None:
         """In a forked child, which is no rank: stop everything and send nothing."""
@@ -205,9 +227,9 @@ class Session(RankContext):
 
     def _start_memory(self) -> None:
         if "DISTDBG_MEMORY" in os.environ:  # else its package is not imported
-            from distdbg.worker import memory
+            from distdbg.worker.memory import watch
 
-            self._memory = memory.start(self)
+            self._memory = watch.start(self)
 
     def _start_watches(self) -> None:
         if "DISTDBG_WATCH" in os.environ:
@@ -217,9 +239,9 @@ class Session(RankContext):
 
     def _start_profiler(self) -> None:
         if "DISTDBG_PROFILE" in os.environ:
-            from distdbg.worker import profile
+            from distdbg.worker.profile import profiler
 
-            self._profiler = profile.start(self)
+            self._profiler = profiler.start(self)
 
     def _start_overfit(self) -> None:
         if "DISTDBG_OVERFIT_BATCH" in os.environ:
@@ -317,10 +339,3 @@ def _short(ranks: list[int]) -> list[int] | dict[str, int]:
     if count > 2 and ranks == list(range(ranks[0], ranks[0] + step * count, step or 1)):
         return {"first": ranks[0], "step": step, "count": count}
     return ranks
-
-
-def _exit_status(error: SystemExit) -> int:
-    """The exit status of the process, as sys.exit documents it."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1

@@ -20,21 +20,14 @@ _MOST_FRAMES = 300
 
 def of_all_threads() -> list[dict[str, object]]:
     """One object a thread, the innermost frame first."""
-    threads = getattr(sys.modules.get("threading"), "_active", {})
-    main = getattr(getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None)
+    threading, pid = sys.modules.get("threading"), os.getpid()
+    main = getattr(getattr(threading, "_main_thread", None), "ident", None)
     found = []
     for ident, frame in sys._current_frames().items():
-        thread = threads.get(ident)
-        native = os.getpid() if ident == main else getattr(thread, "native_id", None)
-        found.append({
-            "pid": os.getpid(),
-            "thread_id": ident,
-            "thread_name": getattr(thread, "name", ""),
-            "os_thread_id": native,
-            "active": True,
-            "owns_gil": False,
-            "frames": _frames(frame),
-        })  # fmt: skip
+        thread = getattr(threading, "_active", {}).get(ident)
+        native = pid if ident == main else getattr(thread, "native_id", None)
+        found.append({"pid": pid, "thread_id": ident, "thread_name": getattr(thread, "name", ""),
+                      "os_thread_id": native, "active": True, "owns_gil": False, "frames": _frames(frame)})  # fmt: skip
     return found
 
 

@@ -187,7 +187,7 @@ def test_what_may_not_be_read(odd_things, tmp_path, need):
 
 
 @pytest.mark.slow  # transformers is imported
-def test_a_library_that_names_types_is_told_in_the_words_of_json(distdbg, tmp_path):
+def test_a_library_that_names_types_is_reported_in_the_words_of_json(distdbg, tmp_path):
     pytest.importorskip("transformers")
     config = {"model_type": "llama", "bos_token_id": [-1, -1], "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))

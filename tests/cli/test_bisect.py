@@ -113,7 +113,7 @@ def test_a_launch_by_its_verdict(distdbg, tmp_path):
     assert "shows: rank-exception (ValueError at train.py:7 in <module>)" in result.out
     assert "  distdbg launch --nproc-per-node=2 train.py len=50" in result.out
     found, folder = record(result)
-    assert "no rank told" in found["left_out"]["--keep-layers"]
+    assert "no rank reported" in found["left_out"]["--keep-layers"]
     assert (folder / "001" / "report" / "report.json").is_file()
 
 

@@ -21,7 +21,7 @@ def evidence(losses):
 
 @pytest.fixture
 def report(monkeypatch, tmp_path):
-    """Runs the command on launches that end as told: codes, or what they raise."""
+    """Runs the command on launches that end with these codes, or raise these errors."""
     monkeypatch.setattr(
         distdbg.collect.runs.run_evidence, "load_evidence", lambda _run: evidence([[1, 0.5], [2, 0.25]])
     )
@@ -62,12 +62,12 @@ def test_where_the_eager_run_fails_the_compiled_ones_report_is_printed(report, t
     assert "3 graphs of 2 functions compiled" in done.output and "compiled  2 ms a step" in done.output
     said = f"Unknown: what it is like without compilation, because {why.format(folder=tmp_path)}"
     assert said.replace("because did", "because the run without compilation did") in done.output
-    told = json.loads(report(0, end, options=("--compare-eager", "--json")).stdout)
-    assert told["graphs"] == 3 and why.format(folder=tmp_path) in told["unknown"][-1]["because"]
-    assert told["losses"]["compared"] == 0
+    result = json.loads(report(0, end, options=("--compare-eager", "--json")).stdout)
+    assert result["graphs"] == 3 and why.format(folder=tmp_path) in result["unknown"][-1]["because"]
+    assert result["losses"]["compared"] == 0
 
 
-def test_the_job_s_own_failure_ends_it_and_success_is_told_from_nothing(report):
+def test_the_job_s_own_failure_ends_it_and_success_differs_from_nothing_found(report):
     failed = report(5)
     assert failed.exit_code == 5 and "graphs" not in failed.output
     both = report(0, 0)

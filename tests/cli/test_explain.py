@@ -12,7 +12,7 @@ import pytest
 from distdbg.collect.runs.explaining import load
 from distdbg.diagnosis.verdict import build_report
 from distdbg.report.json_form import as_json
-from tests.evidence.logs.test_ranks import LOG
+from tests.evidence.logs.test_job import LOG
 from tests.evidence.logs.test_watchdog import status, timed_out
 from tests.evidence.recorder.test_log import dump, entry
 from tests.evidence.stacks.test_pyspy_text import TEXT
@@ -91,14 +91,13 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_explained(tmp_path):
     shutil.copy(folder / "nccl_trace_rank_1", folder / "whose")
     report = verdict(folder)
     assert [f.ranks for f in report.findings] == [(2,)]
-    told = {u.what.rpartition("/")[2]: u.because for u in report.unknown}
-    assert told["nccl_trace_rank_7"] == "it is cut short"
-    assert told["empty_8"] == "it is empty"
-    assert "unpack it first" in told["packed_9.gz"]
-    assert "no kind that distdbg knows" in told["notes"]
-    assert "no kind that distdbg knows" in told["picture.png"]
-    assert "does not end in a rank" in told["whose"]
-    assert "it is of rank 1" in told["other_host_1 adds"]
+    reasons = {u.what.rpartition("/")[2]: u.because for u in report.unknown}
+    assert reasons["nccl_trace_rank_7"] == "it is cut short"
+    assert reasons["empty_8"] == "it is empty"
+    assert "end-of-stream" in reasons["packed_9.gz"]
+    assert "no kind that distdbg knows" in reasons["picture.png"]
+    assert "does not end in a rank" in reasons["whose"]
+    assert "it is of rank 1" in reasons["other_host_1 adds"]
 
 
 def test_logs_of_torchrun(tmp_path):
@@ -173,7 +172,7 @@ def test_nccls_own_log_hides_no_other_of_its_rank(tmp_path):
 def test_nccls_own_log_of_nobody_knows_whom(distdbg, tmp_path):
     (tmp_path / "nccl.node1.42.log").write_text(NCCL.partition("\n")[2])
     done = distdbg("explain", "nccl.node1.42.log")
-    assert done.code == 5 and "the rank of the NCCL output in nccl.node1.42.log" in done.err
+    assert done.code == 10 and "a process of unknown rank" in done.out and "node1" in done.out
 
 
 def test_a_run_and_files_beside_it(tmp_path):
@@ -189,7 +188,7 @@ def test_a_run_and_files_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
-        (lambda p: (p / "notes").write_text("x\n"), 3, "of a kind that distdbg knows"),
+        (lambda p: (p / "picture").write_bytes(b"\x89PNG\r\n\x1a\n\0\0"), 3, "of a kind that distdbg knows"),
         (lambda p: None, 3, "there is no file"),
         (lambda p: (p / "fr_0").write_bytes(b"\x80\x02}q\x00("), 5, "cut short"),
     ],
@@ -228,11 +227,19 @@ def test_stacks_and_lines_longer_than_any_buffer(tmp_path):
     assert "the end of 1 line" in lost.what
 
 
-def test_of_a_long_log_it_is_said_what_was_not_read(tmp_path):
+def test_of_a_long_log_all_is_read(tmp_path):
+    """The failure stands at its beginning, and 20 MiB of other text follow."""
     path = tmp_path / "torchrun.log"
-    path.write_text("x\n" * (10 << 19) + LOG)
-    (cut,) = [u for u in load([path]).unknown if u.what.startswith("the first")]
-    assert cut.what.endswith(str(path))
+    path.write_text(LOG + "x\n" * (10 << 20))
+    assert load([path]).logs.lines == LOG.count("\n") + (10 << 20)
+    assert ("rank-exception", (1,)) in [(f.id, f.ranks) for f in verdict(path).verdict]
+
+
+def test_any_text_is_read_and_reported(distdbg, tmp_path):
+    (tmp_path / "notes").write_text("call the operator\n")
+    done = distdbg("explain", "notes", "--json")
+    answer = json.loads(done.out)
+    assert (done.code, answer["findings"], answer["logs"]["lines"]) == (0, [], 1)
 
 
 def test_json_alone_and_a_page(distdbg, tmp_path):
@@ -289,3 +296,30 @@ def test_torchs_own_pickles(torchrun, distdbg, tmp_path):
     (finding,) = (f for f in json.loads(done.out)["findings"] if f["severity"] == "error")
     assert (finding["id"], finding["ranks"]) == ("collective-not-joined", [1])
     assert "all_reduce float32[9]" in finding["summary"]
+
+
+def test_standard_input_and_patterns(distdbg, tmp_path):
+    (tmp_path / "a.out").write_text(LOG)
+    (tmp_path / "b.out").write_text("step 1 loss 2.0\n")
+    done = distdbg("explain", "*.out", "--json")
+    answer = json.loads(done.out)
+    assert (done.code, answer["logs"]["files"], answer["findings"][0]["ranks"]) == (10, 2, [1])
+    done = distdbg("explain", "no-*.out")
+    assert done.code == 2 and "no-*.out" in done.err
+
+
+def test_a_log_that_does_not_decide_says_so(distdbg, tmp_path):
+    (tmp_path / "job.log").write_text(LOG[LOG.index("Root Cause") :].replace("rank      : 0", "rank      : 5"))
+    done = distdbg("explain", "job.log", "--json")
+    answer = json.loads(done.out)
+    assert (done.code, answer["findings"]) == (11, [])
+    assert any("rank 5" in unknown["what"] for unknown in answer["unknown"])
+
+
+def test_the_page_has_the_decisive_lines_of_all_hosts_in_time(distdbg, tmp_path):
+    (tmp_path / "node1.log").write_text("2024-05-01T10:00:05Z node1 python[7]: [rank1]: KeyError: 'x'\n")
+    (tmp_path / "node0.log").write_text("2024-05-01T10:00:01Z node0 python[7]: [rank0]: ValueError: first\n")
+    done = distdbg("explain", "node1.log", "node0.log", "--html", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert done.code == 10 and page.index("node0.log:1") < page.index("node1.log:1")
+    assert done.out.index("ValueError: first") < done.out.index("What was read")

@@ -15,7 +15,7 @@ def test_lists_what_each_costs_and_where_it_is_blind(distdbg):
     assert done.code == 0, done
     guards = {guard["id"]: guard for guard in json.loads(done.out)}
     assert guards["missing-set-epoch"]["modes"] == ["off", "warn", "fix", "error"]
-    assert guards["weights-desynced"]["default"] == "off"
+    assert (guards["weights-desynced"]["default"], guards["seeds-identical"]["default"]) == ("warn", "off")
     assert all(guard["costs"] and guard["blind"] for guard in guards.values())
     text = distdbg("guards", "checkpoint-race").out
     assert "several ranks write the same checkpoint file" in text and "off, warn (default)" in text

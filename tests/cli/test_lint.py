@@ -12,10 +12,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from distdbg.cli import cli
-from distdbg.errors import DistdbgError, NothingToAnalyse
+from distdbg.errors import DistdbgError, NothingToAnalyse, UsageError
 from distdbg.lint.fixing import with_edits
 from distdbg.lint.linting import lint_text
-from distdbg.lint.script.parsing import Unreadable
+from distdbg.lint.script.parsing import UnreadableScript
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MISTAKE = """\
@@ -41,6 +41,9 @@ def main(data, model, optimizer):
             model(x).backward()
             optimizer.step()
 """
+
+
+CELL = {"cell_type": "code", "source": MISTAKE}
 
 
 def lint(*arguments: object) -> Result:
@@ -135,7 +138,7 @@ def test_deep_but_legal_code_is_read() -> None:
     for text in (chain, nested, elifs, dots):
         try:
             lint_text("deep.py", text)
-        except Unreadable as error:
+        except UnreadableScript as error:
             assert "nested too deeply" in str(error)
 
 
@@ -170,6 +173,31 @@ def test_comments_silence_a_line_or_a_file(tmp_path: Path) -> None:
         assert lint(written(tmp_path, "a.py", MISTAKE.replace(line, f"        {comment}\n{line}"))).exit_code == 0
     assert lint(written(tmp_path, "a.py", MISTAKE.replace(line, f"{line}  # distdbg: ignore[other]"))).exit_code == 10
     assert lint(written(tmp_path, "a.py", f"# distdbg: ignore-file[missing-zero-grad]\n{MISTAKE}")).exit_code == 0
+
+
+def test_a_comment_that_names_no_finding_is_told(tmp_path: Path) -> None:
+    line = "        optimizer.step()"
+    misspelt = MISTAKE.replace(line, f"        # distdbg: ignore[missing-zerograd, missing-set-epoch]\n{line}")
+    done = lint(written(tmp_path, "a.py", f"{misspelt}# distdbg: ignore-file[peak-too-high]\n"))
+    assert done.exit_code == 10
+    assert done.stderr.count("a.py:8: ") == 1 and "missing-zero-grad?" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_editor_gives_a_file_by_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "pyproject.toml", '[tool.distdbg.lint]\nignore = ["missing-zero-grad"]\n')
+    ours = tmp_path / "new.py"
+    given = ["lint", "--stdin", "--stdin-filename"]
+    done = CliRunner().invoke(cli, [*given, str(tmp_path / "sub" / "a.py"), "--json"], input=MISTAKE)
+    assert (done.exit_code, json.loads(done.stdout)["findings"]) == (0, []), "the settings are those of its folder"
+    monkeypatch.chdir("/")
+    done = CliRunner().invoke(cli, [*given, "train.py"], input=MISTAKE)
+    assert done.exit_code == 10 and done.stdout.startswith("train.py:8:9 error ")
+    done = CliRunner().invoke(cli, [*given, "train.ipynb"], input=json.dumps({"cells": [CELL]}))
+    assert done.exit_code == 10 and done.stdout.startswith("train.ipynb:8:9 error ")
+    for wrong in ((str(ours),), ("--fix",)):
+        failed = CliRunner().invoke(cli, ["lint", "--stdin", *wrong], input=MISTAKE).exception
+        assert isinstance(failed, UsageError)
 
 
 def test_a_comment_above_a_statement_of_several_lines(tmp_path: Path) -> None:

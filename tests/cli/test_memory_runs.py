@@ -37,11 +37,11 @@ def host_file(made, rank, number, **fields):
         "count": 2,
         "bytes": {"cpu": 256},
     }
-    told = {"schema": "distdbg.host-memory/1", "rank": rank, "step": number, "why": "asked", "figures": {"RSS": MIB},
+    raw = {"schema": "distdbg.host-memory/1", "rank": rank, "step": number, "why": "asked", "figures": {"RSS": MIB},
             "groups": [group], "largest": [{**group, "name": "kept", "file": "/home/me/train.py"}],
             "tensors": {"count": 2, "with_graph": 1}, "missing": "no CUDA here", **fields}  # fmt: skip
     path = made.files(rank).memory / f"asked-step{number:06d}-{number:03d}.host.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(told).encode()))
+    path.write_bytes(gzip.compress(json.dumps(raw).encode()))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_two_ranks_or_two_steps_of_a_run_are_compared(made, distdbg):
     assert wrong.code == 2 and "is not two numbers" in wrong.err, wrong
 
 
-def test_a_rank_with_two_snapshots_is_told_once(made, distdbg):
+def test_a_rank_with_two_snapshots_is_reported_once(made, distdbg):
     snapshots(made, r0=(4, 6), r1=(4, 6), r2=(4, 6), r3=(4, 6))
     report = json.loads(distdbg("memory", "analyze", made.dir.path, "--json").out)
     found = [f for f in report["findings"] if f["id"] == "peak-too-high" and f["severity"] == "warning"]
@@ -144,7 +144,7 @@ def test_what_is_broken_is_left_out(made, distdbg):
     )
 
 
-def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
+def test_a_failed_rank_is_reported_with_its_snapshot(tmp_path):
     made = MadeRun(tmp_path, ranks=2, nodes=1)
     made.raises(0, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 48.00 MiB.")
     made.exits(1, -15, asked=9.3)
@@ -161,7 +161,7 @@ def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "size"), [("oom-step000000-003", "48.00 MiB"), ("oom-step000400-001", "1.20 GiB")])
-def test_a_caught_requests_snapshot_is_not_told_as_the_fatal_ones(tmp_path, name, size):
+def test_a_caught_requests_snapshot_is_not_taken_for_the_fatal_one(tmp_path, name, size):
     """A search for a batch that fits failed before; the error that ended the rank has no snapshot."""
     made = MadeRun(tmp_path, ranks=1, nodes=1)
     made.raises(0, "torch.OutOfMemoryError", f"CUDA out of memory. Tried to allocate {size}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.cli._profile_files import show
+from distdbg.cli.profile import report_on as show
 from distdbg.collect.files.trace_files import read_trace_file
 from distdbg.report.profile_document import profile_document
 
@@ -53,7 +53,7 @@ def test_a_healthy_program_gets_no_finding(traces, name):
 
 
 def test_attention_with_dropout_is_on_the_math_path_and_nothing_else_would_do(traces):
-    (attention,) = (d for d in read(traces, "good_attention_with_dropout").dear if d.kind == "attention")
+    (attention,) = (d for d in read(traces, "good_attention_with_dropout").costly if d.kind == "attention")
     assert attention.fused == ""
 
 
@@ -72,10 +72,10 @@ def test_ranks_of_ddp_are_shown_side_by_side(traces, capsys):
     files = [traces / f"good_ddp.rank{rank}.json.gz" for rank in (1, 0)]
     with pytest.raises(SystemExit) as ended:
         show(files, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 0 and told["findings"] == [] and told["schema"] == "distdbg.report/1"
-    assert [(one["rank"], one["steps"]) for one in told["profile"]] == [(0, 6), (1, 6)]
-    for one in told["profile"]:
+    result = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0 and result["findings"] == [] and result["schema"] == "distdbg.report/1"
+    assert [(one["rank"], one["steps"]) for one in result["profile"]] == [(0, 6), (1, 6)]
+    for one in result["profile"]:
         assert sum(one["parts_us"].values()) == pytest.approx(one["step_us"], rel=0.02)
         assert one["parts_us"]["communication"] + one["communication_hidden_us"] > 0
     with pytest.raises(SystemExit):
@@ -94,13 +94,13 @@ def test_a_launched_job_names_its_ranks_and_lines(distdbg, tmp_path):
     done = distdbg("launch", "--nproc-per-node", "2", "--profile", "4:9", str(script), env={"OMP_NUM_THREADS": "1"})
     assert done.code == 0, done.err
     shown = distdbg("profile", "--json")
-    told = {finding["id"]: finding for finding in json.loads(shown.out)["findings"]}
-    assert shown.code == 0 and set(told) == {"data-starved", "attention-not-fused"}, shown.out[:3000]
-    assert told["data-starved"]["ranks"] == [1]
-    assert f"sleep() at launched.py:{slow} in " in told["data-starved"]["summary"]
-    assert f"launched.py:{math} in forward" in told["attention-not-fused"]["summary"]
+    findings = {finding["id"]: finding for finding in json.loads(shown.out)["findings"]}
+    assert shown.code == 0 and set(findings) == {"data-starved", "attention-not-fused"}, shown.out[:3000]
+    assert findings["data-starved"]["ranks"] == [1]
+    assert f"sleep() at launched.py:{slow} in " in findings["data-starved"]["summary"]
+    assert f"launched.py:{math} in forward" in findings["attention-not-fused"]["summary"]
     report = json.loads((tmp_path / "distdbg-runs/latest/report/report.json").read_text())
-    assert told.keys() <= {finding["id"] for finding in report["findings"]}
+    assert findings.keys() <= {finding["id"] for finding in report["findings"]}
     assert report["outcome"] == "succeeded"
     for one in json.loads(shown.out)["profile"]:
         assert one["steps_by"] == "distdbg's marks" and (one["first"], one["last"]) == ("4", "9")

@@ -72,7 +72,7 @@ def _fault(name: str, text: str) -> None:
 
 
 _fault("cut", "Pull HOST's cable.")
-_fault("blackhole", "Lose what HOST sends and gets; nobody is told.")
+_fault("blackhole", "Drop what HOST sends and gets, without an error.")
 _fault("heal", "Undo a cut or a blackhole.")
 _fault("kill", "End HOST with all that runs there.")
 

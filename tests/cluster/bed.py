@@ -208,7 +208,7 @@ class Bed:
         self._in_hub(f"ip link set v-{name} down")
 
     def blackhole(self, name: str) -> None:
-        """The cable stays in, what is sent is lost: nobody is told."""
+        """The link stays up, packets are dropped: no side gets an error."""
         self._in_hub(f"ip link set v-{name} nomaster")
 
     def heal(self, name: str) -> None:

@@ -61,7 +61,7 @@ class Head:
     def until(self, there, seconds=60):
         deadline = time.monotonic() + seconds
         while not there():
-            assert time.monotonic() < deadline, self.told()
+            assert time.monotonic() < deadline, self.log()
             time.sleep(0.1)
 
     def interrupt(self):
@@ -70,7 +70,7 @@ class Head:
         (pid,) = (pid for pid, line in processes if line.startswith(f"{sys.executable} -m distdbg launch"))
         os.kill(pid, signal.SIGINT)
 
-    def told(self):
+    def log(self):
         files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/2*/batch.log")]
         return self.run("squeue", "-t", "all").stdout + "".join(file.read_text() for file in files)
 

@@ -16,7 +16,7 @@ from typing import Any
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cluster.bed import Bed
 
-#: Makes as many steps as it is told; rank RAISES raises in its fifth. Gradients are reduced by hand: with DDP and an
+#: Makes STEPS steps; rank RAISES raises in its fifth. Gradients are reduced by hand: with DDP and an
 #: optimizer a rank loads twice as much of torch, and what is looked at here lies below them.
 TRAIN = """
 import os, sys, time

@@ -40,6 +40,12 @@ def test_only_consequences_are_explained():
     assert {f.id: f.explained_by for f in found} == {"raised": None, "killed": None, "lost": "raised", "hint": None}
 
 
+def test_a_rank_hangs_because_of_the_exception_that_it_handles():
+    raised = finding("raised", CauseClass.EXCEPTION_IN_FLIGHT, 2.0, ranks=(1,))
+    hangs = [finding("hangs", CauseClass.STUCK, 1.0, ranks=(rank,)) for rank in (1, 2)]
+    assert [f.explained_by for f in explain(order([raised, *hangs]))] == [None, "raised", None]
+
+
 @pytest.mark.parametrize(("by", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("cancel by me", 143)])
 def test_cancelled(tmp_path, by, code):
     run = MadeRun(tmp_path)
@@ -92,7 +98,7 @@ def test_a_failure_before_the_cancel_stays_a_failure(tmp_path):
 
 @pytest.mark.parametrize(("silent_s", "outcome", "code"), [(16.0, "failed", 76), (4.0, "cancelled", 143)])
 def test_slurm_ends_a_job_whose_node_was_gone_before(tmp_path, silent_s, outcome, code):
-    """A node that fell silent after the job was told to end is no cause."""
+    """A node that fell silent after the job was asked to end is no cause."""
     run = MadeRun(tmp_path)
     run.launcher("cancelled", t=8.0, by="SIGTERM")
     run.launcher("node-silent", t=14.0, node_rank=1, silent_s=silent_s, because="its host does not answer")

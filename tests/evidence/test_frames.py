@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.evidence.frames import Activity, Origin, activity_of, module_path, origin_of, package_of
+from distdbg.evidence.frames import (
+    BACKWARD,
+    DATA,
+    FORWARD,
+    INIT,
+    OPTIMIZER,
+    Activity,
+    AllocatedFor,
+    Origin,
+    TorchCall,
+    activity_of,
+    allocated_for,
+    module_path,
+    origin_of,
+    package_of,
+    phase_of,
+    torch_call_of,
+)
 
 SITE = "/opt/conda/lib/python3.11/site-packages"
 ORIGINS = {
@@ -163,3 +180,38 @@ def test_the_path_below_sys_path_is_the_same_wherever_a_package_is_installed():
 )
 def test_a_files_package(file, package):
     assert package_of(file) == package
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "phase"),
+    [
+        (f"{SITE}/torch/utils/data/_utils/collate.py", "collate", DATA),
+        ("/src/pytorch/torch/optim/adamw.py", "AdamW.step", OPTIMIZER),
+        ("/home/me/my_optim.py", "step", OPTIMIZER),
+        (f"{SITE}/torch/utils/checkpoint.py", "recompute_fn", BACKWARD),
+        (f"{SITE}/torch/_tensor.py", "backward", BACKWARD),
+        (f"{SITE}/torch/nn/modules/module.py", "Module._call_impl", FORWARD),
+        ("/home/me/model.py", "forward", FORWARD),
+        (f"{SITE}/torch/nn/modules/module.py", "_apply", INIT),
+        ("/home/me/model.py", "Net.__init__", INIT),
+        ("/home/me/train.py", "step", ""),
+        ("/home/me/train.py", "to", ""),
+    ],
+)
+def test_the_phase_that_a_frame_belongs_to(file, function, phase):
+    assert phase_of(file, function) == phase
+
+
+def test_what_torch_and_frameworks_allocate_for():
+    parallel = f"{SITE}/torch/nn/parallel"
+    assert allocated_for("/src/torch/torch/distributed/fsdp/_param.py", "_alloc_storage") is AllocatedFor.PARAMETERS
+    assert allocated_for(f"{parallel}/distributed.py", "_ddp_init_helper") is AllocatedFor.BUCKETS
+    assert allocated_for(f"{parallel}/comm.py", "scatter") is AllocatedFor.BATCH
+    assert allocated_for(f"{SITE}/accelerate/utils/operations.py", "send_to_device") is AllocatedFor.BATCH_OF_FRAMEWORK
+    assert allocated_for("/home/me/torch/parallel.py", "scatter") is None
+
+
+def test_calls_of_torch_in_a_profile():
+    assert torch_call_of("torch/nn/parallel/distributed.py", "_sync_buffers") is TorchCall.BUFFERS
+    assert torch_call_of(f"{SITE}/torch/_tensor_str.py", "_str") is TorchCall.PRINT
+    assert torch_call_of(f"{SITE}/torch/nn/parallel/distributed.py", "forward") is None

@@ -217,11 +217,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(handle of, uint *size, process_info 
     return OK;
 }
 
-/* Xids: each `xid` line is one event, told once, in their order. */
-static int told;
+/* Xids: each `xid` line is one event, reported once, in their order. */
+static int reported;
 int nvmlEventSetCreate(void **out) {
     int code = started ? planned("nvmlEventSetCreate", -1) : UNINITIALIZED;
-    if (!code) *out = &told;
+    if (!code) *out = &reported;
     return code;
 }
 int nvmlDeviceRegisterEvents(handle of, ull types, void *set) {
@@ -238,8 +238,8 @@ int nvmlEventSetWait_v2(void *set, event *out, uint milliseconds) {
     (void)set;
     char line[512];
     for (uint waited = 0;; waited += 20) {
-        if (line_of("xid", -1, told, line, sizeof line)) {
-            told++;
+        if (line_of("xid", -1, reported, line, sizeof line)) {
+            reported++;
             handle device;
             int code = nvmlDeviceGetHandleByIndex_v2((uint)number(line, "gpu", 0), &device);
             *out = (event){device, 8, number(line, "number", 0), ~0u, ~0u};

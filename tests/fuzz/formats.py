@@ -14,35 +14,36 @@ from functools import cache
 from pathlib import Path
 
 from distdbg.collect.files import plain_pickle, recorder_child, snapshot_child
-from distdbg.collect.files.plain_pickle import Unreadable
+from distdbg.collect.files.plain_pickle import UnreadablePickle
 from distdbg.collect.files.profile_merging import RankTrace, merge
 from distdbg.collect.files.sources import read_source
 from distdbg.collect.files.trace_files import TraceUnreadable, read_trace_file
 from distdbg.collect.machine.nccl_ras import NoRas, _whole
 from distdbg.collect.runs.explaining import load
-from distdbg.collect.runs.host_snapshots import host_snapshots
 from distdbg.collect.runs.log_reader import losses, merged_lines, stream_readers
 from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.collect.runs.run_snapshots import host_snapshots
 from distdbg.collect.runs.run_status import run_status
 from distdbg.collect.runs.run_tail import FileTail
 from distdbg.diagnosis.verdict import build_report
 from distdbg.errors import DistdbgError, EvidenceUnreadable, JobFileError, NothingToAnalyse, Refused
 from distdbg.evidence.host.preflight import read_preflight
-from distdbg.evidence.host.probe_lines import Unpacker as ProbeUnpacker
+from distdbg.evidence.host.probe_lines import ProbeUnpacker
 from distdbg.evidence.host.probe_lines import pack as pack_probe
 from distdbg.evidence.logs.kernel import memory_kills
 from distdbg.evidence.logs.slurm import failed_nodes, memory_lines, said_of
 from distdbg.evidence.memory.answer import from_plain
 from distdbg.evidence.recorder.calls import read_calls
-from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.recorder.nccl_ras import behind, read_ras, unreachable
 from distdbg.evidence.recorder.packed import Unpacker, pack
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.crash import fatal_error, terminate
 from distdbg.evidence.stacks.tracebacks import last_chain
 from distdbg.job_file import read_job_file
 from distdbg.lint.linting import lint_text
-from distdbg.lint.script.parsing import Unreadable as ScriptUnreadable
+from distdbg.lint.script.parsing import UnreadableScript
 from distdbg.protocol.page import read_page
 from distdbg.report.json_form import dumps
 from distdbg.report.page.renderer import PageRenderer
@@ -53,17 +54,17 @@ from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import Screen
 from distdbg.rundir import RunDir
 from distdbg.shrink.checkpoint.config_file import read_config
-from distdbg.shrink.checkpoint.header import PREFIX, header_length, parse_header, render_header
 from distdbg.shrink.checkpoint.source import Folder
-from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.tensors import PREFIX, header_length, parse_header, render_header, tensors_of
 from distdbg.worker.page import PageWriter
 from tests.collect.files.test_snapshot_files import small as small_snapshot
 from tests.collect.files.test_trace_files import small as small_trace
 from tests.diagnosis.nodes.test_preflight import made
+from tests.evidence.logs.test_job import LOG
 from tests.evidence.logs.test_nccl import INFO, WATCHDOG, completion
-from tests.evidence.logs.test_ranks import LOG
 from tests.evidence.recorder.test_log import dump, entry
-from tests.evidence.recorder.test_nccl_ras import PAIR, WORLD, told
+from tests.evidence.recorder.test_nccl_ras import PAIR, WORLD, ras_answer
+from tests.evidence.stacks.test_gdb_text import LISTED as GDB
 from tests.evidence.stacks.test_pyspy_text import TEXT as PYSPY
 from tests.fuzz import mutations
 from tests.fuzz.mutations import Mutation
@@ -95,7 +96,7 @@ def _written(name: str, data: bytes) -> Path:
     return path
 
 
-def told_everywhere(evidence: RunEvidence, *, page: bool = False) -> None:
+def render_everywhere(evidence: RunEvidence, *, page: bool = False) -> None:
     """A verdict in each form. What a check raises becomes an Unknown there: here it is a failure."""
     report = build_report(evidence)
     for unknown in report.unknown:
@@ -119,7 +120,7 @@ def _recorder(data: bytes) -> None:
     signatures = Signatures()
     log = read_recorder(recorder_child._loaded(data), signatures)
     if log is None:
-        raise Unreadable
+        raise UnreadablePickle
     head, _, body = pack(log, signatures, 0).partition(b"\n")
     again = Unpacker(Signatures()).unpack(json.loads(head), body)
     assert again.groups.keys() == log.groups.keys()
@@ -158,7 +159,7 @@ def _merged(data: bytes) -> None:
 
 def _explained(name: str) -> Reader:
     def read(data: bytes) -> None:
-        told_everywhere(load([_written(name, data)]))
+        render_everywhere(load([_written(name, data)]))
 
     return read
 
@@ -234,13 +235,13 @@ def _run_file(name: str) -> tuple[Callable[[], list[bytes]], Reader]:
         try:
             path.write_bytes(data)
             evidence = load_evidence(run)
-            told_everywhere(evidence, page=len(data) % 8 == 0)
+            render_everywhere(evidence, page=len(data) % 8 == 0)
             run_status(run)
             losses(run.attempts()[-1])
             FileTail(path).lines()
             list(FileTail(path).objects())
             if "dumps" in name:
-                told_everywhere(load([path.parent if path.name == "manifest.json" else path.parent.parent]))
+                render_everywhere(load([path.parent if path.name == "manifest.json" else path.parent.parent]))
         finally:
             path.write_bytes(original)
 
@@ -274,7 +275,7 @@ def _page() -> list[bytes]:
 def _read_page(data: bytes) -> None:
     page = read_page(data)
     if page is not None:
-        assert page.heard_ns >= 0
+        assert page.last_event_ns >= 0
         str(page.phase)
 
 
@@ -426,26 +427,27 @@ def _formats() -> dict[str, Format]:
     dumps_ = "attempts/1/dumps/20260101T000000Z-hang"
     return {
         "recorder-pickle": Format(lambda: [pickle.dumps(_RECORDER, 2)], mutations.of_pickle, _recorder,
-                                  (Unreadable, MemoryError)),
-        "recorder-json": Format(_json(_RECORDER), mutations.of_json, _recorder, (Unreadable,)),
+                                  (UnreadablePickle, MemoryError)),
+        "recorder-json": Format(_json(_RECORDER), mutations.of_json, _recorder, (UnreadablePickle,)),
         "plain-pickle": Format(lambda: [pickle.dumps(_RECORDER, 4)], mutations.of_bytes, _plain_pickle,
-                               (Unreadable, MemoryError)),
+                               (UnreadablePickle, MemoryError)),
         "snapshot": Format(lambda: [pickle.dumps(small_snapshot(), 4)], mutations.of_pickle, _snapshot,
-                           (Unreadable, MemoryError), weight=3),
+                           (UnreadablePickle, MemoryError), weight=3),
         "snapshot-packed": Format(lambda: [gzip.compress(pickle.dumps(small_snapshot(), 4))],
                                   mutations.packed(mutations.of_pickle), _snapshot,
-                                  (Unreadable, MemoryError), weight=2),
+                                  (UnreadablePickle, MemoryError), weight=2),
         "trace": Format(_text(trace), mutations.of_json, _trace, (TraceUnreadable,), weight=2),
         "trace-text": Format(_text(trace), mutations.of_text, _trace, (TraceUnreadable,)),
         "trace-packed": Format(lambda: [gzip.compress(trace.encode())], mutations.packed(mutations.of_json), _trace,
                                (TraceUnreadable,), weight=2),
         "trace-merged": Format(_text(trace), mutations.of_json, _merged, (EvidenceUnreadable, Refused), weight=2),
         "pyspy-text": Format(_text(PYSPY), mutations.of_text, _explained("rank0.txt"), (DistdbgError,)),
+        "gdb-text": Format(_text(GDB), mutations.of_text, _explained("rank0.txt"), (DistdbgError,)),
         "pyspy-json": Format(lambda: [_STACKS], mutations.of_json, _explained("rank0.json"), (DistdbgError,)),
         "log": Format(_text(LOG, WATCHDOG), mutations.of_text, _explained("torchrun.log"), (DistdbgError,), weight=2),
         "nccl-log": Format(_text(INFO + completion("node0", "10.0.0.2"), INFO + completion("n", "10.0.0.2", "new")),
                            mutations.of_text, _explained("nccl_rank3.log"), (DistdbgError,)),
-        "nccl-ras": Format(_json(told(WORLD, PAIR)), mutations.of_json, _ras, (NoRas,)),
+        "nccl-ras": Format(_json(ras_answer(WORLD, PAIR)), mutations.of_json, _ras, (NoRas,)),
         "run-job": _of_run("job.json", mutations.of_json),
         "run-events": _of_run("events.jsonl", mutations.of_json_lines),
         "run-node-events": _of_run("attempts/1/nodes/0000-node0/events.jsonl", mutations.of_json_lines),
@@ -484,8 +486,8 @@ def _formats() -> dict[str, Format]:
                              lambda d: memory_kills((line, 1.0) for line in d.decode("utf-8", "replace").split("\n"))),
         "tracebacks": Format(_text(traceback_text("ValueError", "boom") * 2, _CRASH), mutations.of_text, _tracebacks),
         "slurm-log": Format(_text(_SLURM), mutations.of_text, _slurm),
-        "script": Format(lambda: [_SCRIPT], mutations.of_text, _lint("a.py"), (ScriptUnreadable,), weight=2),
-        "notebook": Format(_json(notebook), mutations.of_json, _lint("a.ipynb"), (ScriptUnreadable,)),
+        "script": Format(lambda: [_SCRIPT], mutations.of_text, _lint("a.py"), (UnreadableScript,), weight=2),
+        "notebook": Format(_json(notebook), mutations.of_json, _lint("a.ipynb"), (UnreadableScript,)),
     }  # fmt: skip
 
 

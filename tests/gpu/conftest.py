@@ -22,6 +22,7 @@ import pytest
 
 from distdbg.rundir import RunDir
 from tests.conftest import Command, Finished
+from tests.gpu_box.box import NO_VALUES
 
 HARDWARE = os.environ.get("DISTDBG_GPUS") == "hardware"
 #: File for the figures, one object a line
@@ -55,6 +56,8 @@ class Gpus:
 
     def run(self, *words: str | Path, **options: object) -> Finished:
         env = {**self.env, **options.pop("env", {})}  # type: ignore[dict-item]
+        if words[0] == "launch" and self.env.get("GPU_BOX_SHADOW") == "0":
+            words = ("launch", *NO_VALUES, *words[1:])
         return self.distdbg(*words, env=env, **options)
 
     @property

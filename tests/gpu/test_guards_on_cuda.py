@@ -40,6 +40,19 @@ for epoch in range(2):
     assert [rank["step"] for rank in report["ranks"]] == [512, 512], report
 
 
+def test_weights_are_compared_and_looked_at_without_a_wait_for_the_device(gpus):
+    """Equal after step 11; then rank 1 changes a weight."""
+    body = f"""{BEGIN}
+for step in range(24):{STEP}
+    if step == 15 and dist.get_rank() == 1:
+        with torch.no_grad():
+            next(model.parameters()).mul_(1.5)
+{END}"""
+    done, report = gpus(devices=2, shadow=True).launch(body, ranks=2)
+    assert done.code == 0, done
+    assert [(f["id"], f["ranks"], f["step"]) for f in report["findings"]] == [("weights-desynced", [0, 1], 22)], report
+
+
 #: Rank 1's model is on a device that is not its current one, and DDP is given no device_ids; rank 0's is.
 WRONG_DEVICE = f"""{BEGIN.replace("torch.cuda.set_device", "place = ").replace(".cuda()", ".to(place)")}
 for step in range(100):{STEP.replace('device="cuda"', "device=place")}

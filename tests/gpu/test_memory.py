@@ -144,6 +144,10 @@ def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
+def looks_at_devices(run: Path) -> int:
+    return sum(path.read_text().count('"gpus"') for path in run.rglob("metrics.jsonl"))
+
+
 def test_a_running_job_has_figures_snapshots_and_what_others_take_of_its_devices(gpus, figure, tmp_path):
     """Another process has 3 of the 8 GiB of device 0; rank 2 once needs a GiB more than the others."""
     taken = f"memory-taken device=0 bytes=3G pid={os.getpid()}"
@@ -156,7 +160,8 @@ def test_a_running_job_has_figures_snapshots_and_what_others_take_of_its_devices
         wait_for(lambda: all((tmp_path / f"trains{rank}").exists() for rank in range(3)))
         asked = box.run("memory", "snapshot", "--ranks", "1")
         run = list_runs(tmp_path / "distdbg-runs")[-1]
-        wait_for(lambda: sum(path.read_text().count('"gpus"') for path in run.path.rglob("metrics.jsonl")) >= 2)
+        before = looks_at_devices(run.path)
+        wait_for(lambda: looks_at_devices(run.path) >= before + 2)  # the first may be of an earlier step
         top = json.loads(box.run("top", "--once", "--json").out)
         wait_for(lambda: sum("NV" in line for line in memory_lines(tmp_path, 0)) >= 4)
     finally:
@@ -214,13 +219,13 @@ def test_shapes_that_grow_leave_what_was_reserved_for_the_shorter_ones(gpus):
 
 
 def test_what_recording_costs_is_measured_and_bounded(gpus, figure, tmp_path):
-    """The bounds are no claim: a step that only allocates may well cost more than a real one. Kernels of the box take
-    no time, so a share of its steps says nothing."""
+    """The bound holds for real GPUs alone. Kernels of the box take no time, so a share of its steps says nothing, and a
+    number of microseconds says more about what else the machine does than about recording."""
     written = tmp_path / "cost.json"
     command = [sys.executable, BENCHMARK, "--rounds", "2", "--json", written]
     subprocess.run(command, check=True, env={**os.environ, **(box := gpus(values=False)).env})
     told = json.loads(written.read_text())
     figure("microseconds more for a step of a transformer", told["transformer"]["more_us"])
-    assert told["short"]["lines"] > 0 and told["transformer"]["more_us"] < 20_000, told
+    assert told["short"]["lines"] > 0 and told["transformer"]["lines"] > 0, told
     assert box.simulated or told["transformer"]["more_share"] < 0.25, told
     assert all(us > 0 for us in told["driver"].values()), told

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,14 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.gpu_box.build import libraries
+from tests.gpu_box.build import HERE
 
 #: Folders of boxes: node-local shared memory, since pages of communicators are written all the time.
 SHARED_MEMORY = Path("/dev/shm")
-_PREFIX = "gpu-box-"
 
 #: rank -> faults of that rank; None -> lines of the plan that name a node or a device themselves
 Faults = Mapping["int | None", "str | Sequence[str]"]
+
+
+#: Options of a launch without `shadow`, whose kernels compute nothing: no guard that reads values.
+NO_VALUES = tuple(
+    word for guard in ("weights-desynced", "non-finite", "loss-never-changes") for word in ("--guard", f"{guard}=off")
+)
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,12 @@ class GpuBox:
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a process needs to see the devices; PYTHONPATH and LD_LIBRARY_PATH of `base` stay behind ours."""
         base = os.environ if base is None else base
-        paths = {"PYTHONPATH": self.root, "LD_LIBRARY_PATH": libraries(self.root)}
-        found = {name: os.pathsep.join(filter(None, (str(path), base.get(name, "")))) for name, path in paths.items()}
+        paths = {"PYTHONPATH": f"{self.root}{os.pathsep}{self.root.parent}", "LD_LIBRARY_PATH": str(self.root)}
+        found = {name: os.pathsep.join(filter(None, (path, base.get(name)))) for name, path in paths.items()}
         found |= {"GPU_BOX_DIR": str(self.folder), "GPU_BOX_DEVICES": str(self.devices), "GPU_BOX_MEMORY": self.memory}
         found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_SHADOW": str(int(self.shadow))}
-        found |= {"GPU_BOX_PLAN": str(self.plan)}
+        ras = shlex.join([sys.executable, "-IS", str(HERE / "ras.py")])
+        found |= {"GPU_BOX_PLAN": str(self.plan), "GPU_BOX_RAS": ras}
         return found | ({"GPU_BOX_TRACE": str(self.trace)} if self.trace else {})
 
     @property
@@ -67,23 +73,17 @@ class GpuBox:
 
 @contextmanager
 def gpu_box(root: Path, *, faults: Faults | None = None, **options: object) -> Iterator[GpuBox]:
-    """A box in a folder of its own, removed at the end. What a killed process of an earlier test left goes, too."""
-    sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=SHARED_MEMORY))
+    """A box in a folder of its own. A shell removes the folder at the end, or when this process dies of SIGKILL."""
+    folder = Path(tempfile.mkdtemp(prefix="gpu-box-", dir=SHARED_MEMORY))
+    remove = ["/bin/sh", "-c", 'read _; until rm -rf "$0"; do sleep 1; done', str(folder)]
+    # Without the environment of this process: it is not one of those that a test may not leave.
+    remover = subprocess.Popen(remove, stdin=subprocess.PIPE, start_new_session=True, env={"PATH": os.defpath})
     try:
         box = GpuBox(root, folder, **options)  # type: ignore[arg-type]
         box.write_plan(faults or {})
         yield box
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Remove the boxes whose test process has died."""
-    for folder in SHARED_MEMORY.glob(f"{_PREFIX}*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        remover.communicate(b"\n")  # a forked child may still have the pipe: its end alone is not enough
 
 
 def main() -> int:

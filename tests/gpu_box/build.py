@@ -3,10 +3,11 @@
     python tests/gpu_box/build.py                       for this Python and the torch of pyproject's tests
     python tests/gpu_box/build.py --torch 2.8.0         another version of torch, in another folder
 
-The folder is no environment: whoever has it first in PYTHONPATH imports the CUDA build of torch instead of the one that
-is installed, and finds all other packages where they were. Nothing that is installed changes. It is kept in
-$XDG_CACHE_HOME/distdbg/gpu-box and made once for a version of torch and Python (a download of 0.5 GB, without NVIDIA's
-own packages, which have 2 GB more); the libraries are compiled again when their sources change (half a minute).
+The folder is no environment: a process that has it first in PYTHONPATH imports the CUDA build of torch in place of the
+installed one, and finds all other packages where they were. Nothing that is installed changes. The folder is in
+$XDG_CACHE_HOME/distdbg/gpu-box and made once for a version of torch and Python (a download of 0.5 GB; NVIDIA's own
+packages, 2 GB more, are not installed). The libraries of each state of the sources have a folder of their own in it, so
+that two checkouts can use the cache at the same time (half a minute to compile, 5 MB).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,10 +30,13 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from stubs import Library, libraries_of
+from tables import header
 
 TORCH = "2.13.0"
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
 MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
+#: Libraries that nobody has used for so long are removed when others are used.
+_UNUSED_S = 7 * 86_400
 _FLAGS = ("-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
 
 
@@ -45,11 +50,15 @@ def cache() -> Path:
 
 
 def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
-    """The folder for PYTHONPATH. Raises `NotPossible` without a compiler, or where torch cannot be downloaded."""
+    """The folder of the libraries, inside that of their torch: both belong in PYTHONPATH, it in LD_LIBRARY_PATH.
+
+    Raises `NotPossible` without a compiler, or where torch cannot be downloaded.
+    """
     for tool in ("g++", "gcc", "nm", "readelf"):
         if shutil.which(tool) is None:
             raise NotPossible(f"{tool} is missing: install a C++ compiler and binutils")
-    root = (folder or cache()) / f"torch-{torch}-py{sys.version_info[0]}.{sys.version_info[1]}"
+    root = (folder or cache()) / f"torch-{torch}-cp{sys.version_info[0]}{sys.version_info[1]}"
+    box = root / f"box-{_fingerprint()}"
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:  # several test processes ask at once
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,19 +68,17 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
             except NotPossible:
                 shutil.rmtree(root)
                 raise
-        stamp = libraries(root) / ".sources"
-        if not stamp.exists() or stamp.read_text() != _fingerprint():
-            shutil.rmtree(libraries(root), ignore_errors=True)
-            whole = compile_box(libraries(root), _cuda_version(root))
-            _compile_shims(root / "torch" / "lib", whole)
-            _register_shadow(root)
-            stamp.write_text(_fingerprint())
-    return root
-
-
-def libraries(root: Path) -> Path:
-    """The folder of the built libraries, for LD_LIBRARY_PATH: NVML is opened by its name alone."""
-    return root / "nvidia" / "cudnn" / "lib"
+        if not (box / ".complete").exists():
+            shutil.rmtree(box, ignore_errors=True)
+            version = _cuda_version(root)
+            _compile_shims(root / "torch" / "lib", compile_box(box, version), version)
+            _register_shadow(box)
+            (box / ".complete").touch()
+        os.utime(box)
+        for other in root.glob("box-*"):
+            if other != box and other.stat().st_mtime < time.time() - _UNUSED_S:
+                shutil.rmtree(other)
+    return box
 
 
 def _install(torch: str, root: Path) -> None:
@@ -86,10 +93,10 @@ def _install(torch: str, root: Path) -> None:
     (root / ".torch-complete").touch()
 
 
-def _register_shadow(root: Path) -> None:
+def _register_shadow(box: Path) -> None:
     """torch loads what is registered as a backend when it is imported: gpu_box_shadow.py asks whether it is wanted."""
-    shutil.copy(HERE / "gpu_box_shadow.py", root)
-    package = root / "gpu_box_shadow-1.dist-info"
+    shutil.copy(HERE / "gpu_box_shadow.py", box)
+    package = box / "gpu_box_shadow-1.dist-info"
     package.mkdir(exist_ok=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: gpu-box-shadow\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[torch.backends]\ngpu_box_shadow = gpu_box_shadow:autoload\n")
@@ -97,10 +104,10 @@ def _register_shadow(root: Path) -> None:
 
 def _fingerprint() -> str:
     digest = hashlib.sha256(repr(_FLAGS).encode())
-    built_by = [HERE / name for name in ("build.py", "stubs.py", "gpu_box_shadow.py")]
+    built_by = [HERE / name for name in ("build.py", "stubs.py", "tables.py", "gpu_box_shadow.py")]
     for path in sorted([*HERE.glob("native/*"), *built_by]):
         digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return digest.hexdigest()[:12]
 
 
 def _cuda_version(root: Path) -> int:
@@ -113,7 +120,8 @@ def _cuda_version(root: Path) -> int:
 def compile_box(out: Path, cuda_version: int, *more: str) -> Path:
     """All that is modelled, as one library in `out`. `more`: flags of the compiler, for sanitizers."""
     out.mkdir(parents=True, exist_ok=True)
-    flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={cuda_version}", *more]
+    (out / "tables.h").write_text(header(cuda_version))
+    flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={cuda_version}", f"-I{out}", *more]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda source: _object(source, out, flags), sorted(HERE.glob("native/*.cpp"))))
     whole = out / "libgpubox.so"
@@ -123,12 +131,12 @@ def compile_box(out: Path, cuda_version: int, *more: str) -> Path:
     return whole
 
 
-def _compile_shims(torch_lib: Path, whole: Path) -> None:
+def _compile_shims(torch_lib: Path, whole: Path, cuda_version: int) -> None:
     modelled = {line.split()[-1] for line in _run("nm", "--dynamic", "--defined-only", whole).splitlines()}
     needs = libraries_of(torch_lib, modelled)
     extra = [Library(soname) for soname in MODELLED if soname not in {library.soname for library in needs}]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda library: _shim(library, whole.parent), [*needs, *extra]))
+        list(pool.map(lambda library: _shim(library, whole.parent, cuda_version), [*needs, *extra]))
 
 
 def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
@@ -137,7 +145,7 @@ def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
     return path
 
 
-def _shim(library: Library, out: Path) -> None:
+def _shim(library: Library, out: Path, cuda_version: int) -> None:
     """A library of the name that torch asks for: its stubs, and all that is modelled through libgpubox.so."""
     source, script = out / f"{library.soname}.c", out / f"{library.soname}.map"
     source.write_text(library.source())
@@ -145,7 +153,8 @@ def _shim(library: Library, out: Path) -> None:
     versions = [f"-Wl,--version-script={script}"] if library.version else []
     link = ["-Wl,--no-as-needed", f"-L{out}", "-l:libgpubox.so", "-Wl,-rpath,$ORIGIN"]
     name = f"-Wl,-soname,{library.soname}"
-    _run("gcc", "-O1", "-w", "-fPIC", "-shared", name, *versions, "-o", out / library.soname, source, *link)
+    flags = ("-std=gnu17", "-O1", "-w", "-fPIC", "-shared", f"-DVERSION={cuda_version}", name, *versions)
+    _run("gcc", *flags, "-o", out / library.soname, source, *link)
     source.unlink()
     script.unlink()
 

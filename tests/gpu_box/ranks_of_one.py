@@ -1,6 +1,7 @@
 """Start the ranks of a program as forks of one process that has imported torch: each rank saves that import.
 
     python tests/gpu_box/ranks_of_one.py N PROGRAM ARGUMENTS…
+    python tests/gpu_box/ranks_of_one.py 2x4 PROGRAM ARGUMENTS…         two nodes of four ranks
 
 As under torchrun: the same variables, a store outside of the ranks, and the first rank that fails ends the others. For
 the tests of the box itself; those of distdbg have torchrun.
@@ -9,6 +10,7 @@ the tests of the box itself; those of distdbg have torchrun.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import runpy
 import signal
@@ -16,10 +18,12 @@ import sys
 import time
 
 import torch
-import torch.distributed
+import torch.distributed.fsdp  # what the programs would import one by one
 
 #: Bytes of a port in the pipe.
 PORT = 5
+#: More ranks than these share the import of torch._dynamo, too, which fully_shard and most optimizers need: 0.6 s.
+FEW = 4
 #: How long the others have after SIGTERM.
 GRACE_S = 30.0
 
@@ -35,7 +39,10 @@ def ended(pids: dict[int, int], flags: int = 0) -> int | None:
 
 
 def main() -> int:
-    count, program = int(sys.argv[1]), sys.argv[2]
+    nodes, each = map(int, (f"1x{sys.argv[1]}").split("x")[-2:])
+    count, program = nodes * each, sys.argv[2]
+    if count > FEW:
+        importlib.import_module("torch._dynamo")
     # The store has a thread: it is made after the forks, which wait for its port.
     reading, writing = os.pipe()
     pids: dict[int, int] = {}
@@ -45,7 +52,8 @@ def main() -> int:
         if pid == 0:
             os.close(writing)
             port = os.read(reading, PORT)
-            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+            names = {"RANK": rank, "LOCAL_RANK": rank % each, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": each}
+            names |= {"GROUP_RANK": rank // each}
             names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": int(port), "TORCHELASTIC_USE_AGENT_STORE": True}
             os.environ.update({name: str(value) for name, value in names.items()})
             sys.argv[:] = sys.argv[2:]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.collect.machine import procfs
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.evidence.host.broken_agents import broken_agents
-from distdbg.launch.io import processes
 from distdbg.rundir import list_runs
 
 pytestmark = pytest.mark.slow
@@ -66,11 +66,11 @@ class Job:
                     yield 1
 
     def agents(self):
-        found = [p for p in processes.children(self.process.pid) if "agent.py" in command_line(p)]
+        found = [p for p in procfs.children(self.process.pid) if "agent.py" in command_line(p)]
         return sorted(found)
 
     def torchruns(self):
-        return [p for agent in self.agents() for p in processes.children(agent)]
+        return [p for agent in self.agents() for p in procfs.children(agent)]
 
     def finish(self, seconds=60):
         out, _ = self.process.communicate(timeout=seconds)
@@ -78,7 +78,7 @@ class Job:
         return self.process.returncode
 
     def gone(self):
-        return all((processes.stat_fields(pid) or ["Z"])[0] in "ZX" for pid in self.ranks.values())
+        return all((procfs.stat_fields(pid) or ["Z"])[0] in "ZX" for pid in self.ranks.values())
 
     def report(self):
         return json.loads(list_runs(self.folder / "distdbg-runs")[-1].report_json.read_text())

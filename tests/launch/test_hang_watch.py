@@ -53,7 +53,7 @@ class World:
             self.hang.hear(node, {"event": "dumped", "folder": folder, "ranks": ranks, "because": because})
 
     def until(self, condition):
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < end, (self.notes, self.asked)
             self.hang.tick()
@@ -218,3 +218,35 @@ def test_an_event_of_a_dump_that_nobody_asked_for_is_passed_over():
     requests.hear(0, Dumped.from_record({"event": "dumped", "folder": "/x"}))
     assert requests.done(1e9) == []
     assert not requests.busy
+
+
+def test_a_slow_start_is_looked_at_and_ends_nothing(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("start-slow", ago=61.0)
+    world.answer()
+    world.until(lambda: world.shown)
+    world.hang.tick()
+    assert [m["reason"] for m in world.manifests()] == ["start"]
+    assert not world.ended
+    world.says("stalled", ago=90.0)
+    assert len(world.asked) == 2, "the hang of the same silence is looked at anew"
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ({}, []),
+    ({"hang_timeout": "off"}, []),
+    ({"hang_timeout": 30.0}, ["30 s", "from the start of the ranks"]),
+    ({"hang_timeout": 30.0, "startup_timeout": 90.0}, ["30 s", "before the first step 90 s"]),
+])  # fmt: skip
+def test_the_first_lines_say_what_a_timeout_covers(settings, said):
+    lines = hang.hang_lines(JobSettings(script="x.py", **settings))
+    assert len(lines) == bool(said)
+    assert all(words in lines[0] for words in said)
+
+
+def test_only_a_time_that_a_person_gave_is_noted_as_given(tmp_path, monkeypatch):
+    for folder, settings, given in (("a", {"hang_timeout": 5.0}, True), ("b", {}, False)):
+        (tmp_path / folder).mkdir()
+        world = World(tmp_path / folder, monkeypatch, **settings)
+        world.says("stalled")
+        assert [noted["given"] for noted in world.noted("stalled")] == [given]

@@ -1,18 +1,18 @@
 """Every program under tests/programs/healthy_slow is left alone: not called hung, not looked at, no fault found."""
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import FOREIGN, FOREIGN_NAMES, MARK, processes_of
+from tests.conftest import environment_in, nodes_of, processes_of
 from tests.launch.watch.test_hang import Launch
 
 HEALTHY = sorted((Path(__file__).parents[1] / "programs" / "healthy_slow").glob("*.py"))
 #: Quiet for 20 s and more, and excused whatever the timeout: bytes move, or all ranks compute.
-EXCUSED = {"long_checkpoint", "downloads_in_a_child", "prints_a_lot", "long_evaluation", "slow_first_step"}
+EXCUSED = {"long_checkpoint", "downloads_in_a_child", "prints_a_lot", "long_evaluation", "slow_first_step",
+           "builds_an_extension"}  # fmt: skip
 #: No step, or no collective of some ranks, for much longer than this; but some rank is heard in between.
 HEARD = {"gradient_accumulation": 5, "many_short_steps": 5, "uneven_subgroups": 5, "pipeline_with_bubbles": 5,
          "joined_inputs": 8}  # fmt: skip
@@ -30,12 +30,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("healthy-slow")]
 
 def run(program, folder):
     timeout = 3 if program.stem in EXCUSED else HEARD.get(program.stem, "auto")
-    startup = 10 if program.stem in EXCUSED else "auto"
     how = ("-c", _AT_LEAST_12_S) if program.stem in LEARNT else ("-m", "distdbg")
-    words = "--hang-timeout", timeout, "--startup-timeout", startup, program
-    own = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in FOREIGN_NAMES}
-    own |= {MARK: str(folder), "HOME": str(folder)}
-    job = Launch(folder, *words, command=(sys.executable, *how), env=own)
+    words = "--hang-timeout", timeout, program
+    job = Launch(folder, *words, command=(sys.executable, *how), nodes=nodes_of(program), env=environment_in(folder))
     job.finish(200)
     return job
 

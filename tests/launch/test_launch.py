@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.io import processes
+from distdbg.collect.machine import procfs
 from distdbg.launch.io.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
@@ -22,8 +22,8 @@ sys.stdout.write(f"{' '.join(os.environ[n] for n in names)} {sys.argv[1:]}\\n") 
 #: Where a script stands, and what it was started as.
 WHERE = """
 import os, sys
-told = [os.environ["RANK"], os.getcwd(), sys.path, sys.argv, sys.orig_argv[1:], __name__, __file__, __package__]
-sys.stdout.write(f"{told} {getattr(__spec__, 'name', None)}\\n")
+process = [os.environ["RANK"], os.getcwd(), sys.path, sys.argv, sys.orig_argv[1:], __name__, __file__, __package__]
+sys.stdout.write(f"{process} {getattr(__spec__, 'name', None)}\\n")
 """
 
 
@@ -55,8 +55,8 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     shown = {e["node_rank"]: e["after_s"] for e in events if e["event"] == "shown"}
     assert shown.keys() == {0, 1} and all(0 <= after_s < 2 for after_s in shown.values()), "on a local disk"
     for node in result.run.attempt(1).nodes():
-        told = [e for e in map(json.loads, node.events.read_text().splitlines()) if e["event"] == "node-dir"]
-        assert len(told) == 1 and not Path(told[0]["folder"]).exists(), "what the ranks wrote there is left"
+        made = [e for e in map(json.loads, node.events.read_text().splitlines()) if e["event"] == "node-dir"]
+        assert len(made) == 1 and not Path(made[0]["folder"]).exists(), "what the ranks wrote there is left"
     assert (result.cwd / "distdbg-runs" / "latest").resolve() == result.run.path
     assert result.run.path.stat().st_mode & 0o777 == 0o700
 
@@ -170,7 +170,7 @@ def test_launcher_and_agent_stay_under_60_mb_while_a_rank_prints_200(tmp_path):
     with shown.open("wb") as out, subprocess.Popen(command, cwd=tmp_path, stdout=out) as launcher:
         while launcher.poll() is None:
             peaks["launcher"] = max(peaks["launcher"], peak_rss(launcher.pid, "distdbg"))
-            for pid in processes.children(launcher.pid):
+            for pid in procfs.children(launcher.pid):
                 peaks["agent"] = max(peaks["agent"], peak_rss(pid, "agent.py"))
             time.sleep(0.02)
     assert launcher.returncode == 0 and shown.stat().st_size > 200_000_000
@@ -200,7 +200,9 @@ def test_on_finding_gets_the_report(distdbg, tmp_path):
     result = distdbg("launch", "--on-finding", f"cat > seen.json; cp {events} events; exit 5", name)
     assert result.code == 1, result
     last = json.loads((tmp_path / "events").read_text().splitlines()[-1])
-    assert (last["event"], last["exit_code"]) == ("finished", 1), "however long it takes, the run is told to its end"
+    assert (last["event"], last["exit_code"]) == ("finished", 1), (
+        "however long it takes, the events of the run are complete"
+    )
     assert json.loads((tmp_path / "seen.json").read_text())["findings"][0]["id"] == "rank-exception"
 
 

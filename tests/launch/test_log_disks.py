@@ -71,7 +71,7 @@ def test_a_run_on_a_disk_of_1_mb_succeeds_and_says_what_was_lost(
     assert shown.out.startswith("0" * 99) and f"{lost[first]} bytes of rank {first}'s stdout are missing" in shown.err
 
 
-def test_a_report_that_cannot_be_written_is_still_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_cannot_be_written_is_still_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = MadeRun(tmp_path)
     made.raises(1, "ValueError", "boom")
     (made.dir.path / "report").write_text("in the way")

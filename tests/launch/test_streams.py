@@ -13,7 +13,7 @@ NOTICES = Path(__file__).parents[1] / "programs" / "notices.py"
 RANKS = range(len(ENDS) + 1)
 
 
-def told(output):
+def printed(output):
     """What notices.py says of its surroundings, by name."""
     facts = [json.loads(line) for line in output.splitlines() if line.startswith(b'{"')]
     return {name: what for fact in facts for name, what in fact.items()}
@@ -37,9 +37,9 @@ def test_a_script_notices_nothing(distdbg, torchrun, tmp_path):
         for stream in ("stdout", "stderr"):
             (path,) = logs.glob(f"*/attempt_0/{rank}/{stream}.log")
             theirs, mine = path.read_bytes(), files[rank].stream(stream).read_bytes()
-            assert told(mine) == told(theirs)
+            assert printed(mine) == printed(theirs)
             assert mine == theirs, f"{stream} of rank {rank}"
-    seen = told(files[0].stdout.read_bytes())
+    seen = printed(files[0].stdout.read_bytes())
     assert {"stdin": "typed", "at exit": seen["a late thread"]}.items() <= seen.items(), "it ran to its end"
     assert b"IndexError: no item 5" in files[0].stderr.read_bytes()
 

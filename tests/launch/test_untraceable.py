@@ -73,5 +73,5 @@ def test_a_hang_of_ranks_that_may_not_be_traced_is_explained(tmp_path):
     assert first["ranks"] == [1], report
     assert "wait_for_what_never_comes" in json.dumps(first), first
     (dump,) = run.attempt(1).dumps()
-    looks = json.loads(next(dump.glob("nodes/*.json")).read_text())["ranks"][0]["looks"]
-    assert all("told_by_itself_because" in look["stacks"] for look in looks), looks
+    for rank in json.loads(next(dump.glob("nodes/*.json")).read_text())["ranks"]:  # of each, one look in time is enough
+        assert any("told_by_itself_because" in look["stacks"] for look in rank["looks"]), rank

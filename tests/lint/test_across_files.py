@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.lint.linting import Linted, lint_files
-from distdbg.lint.script.parsing import Unreadable
+from distdbg.lint.script.parsing import UnreadableScript
 
 CASES = sorted(p for p in (Path(__file__).parent / "across").iterdir() if p.is_dir())
 _EXPECT = re.compile(r"#\s*expect:\s*([\w-]+)")
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_hides_no_other() -> None:
     results = lint_files(
         {"helper.py": "def save(:\n", "train.py": CALLS.format(module="helper", name="save", guard="")}
     )
-    assert isinstance(results["helper.py"], Unreadable) and isinstance(results["train.py"], Linted)
+    assert isinstance(results["helper.py"], UnreadableScript) and isinstance(results["train.py"], Linted)
 
 
 def test_files_that_import_each_other_end_and_are_reported_once() -> None:

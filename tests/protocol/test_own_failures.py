@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from distdbg.protocol import events, facts
-from distdbg.protocol.message import Event, Fact, Op
+from distdbg.protocol.message import Event, Fact, RankMessage
 from tests.made_run import MadeRun
 
-FACTS = [kind for kind in (*Fact.kinds.values(), *Op.kinds.values()) if kind.spec.lost]
+FACTS = [kind for kind in (*Fact.kinds.values(), *RankMessage.kinds.values()) if kind.spec.lost]
 EVENTS = [kind for kind in Event.kinds.values() if kind.spec.lost]
 #: named in the design
 MUST = {"not-hooked", "guard-failed", "subscriber-dropped", "watch-failed", "compile-watch-failed", "profile-failed",
@@ -47,7 +47,7 @@ def put(run, kind, where):
     record, name = example(kind), kind.spec.name
     if issubclass(kind, Fact):
         run.fact(1, op="fact", kind=name, t=5, **record)
-    elif issubclass(kind, Op):
+    elif issubclass(kind, RankMessage):
         run.fact(1, op=name, t=5, **record)
     elif where == "launcher":
         run.launcher(name, t=5, **record)
@@ -71,16 +71,20 @@ def test_each_failure_of_our_own_is_unknown_and_changes_nothing_else(tmp_path, m
     put(run, kind, where)
     report = run.closes().report()
     expected = (events if issubclass(kind, Event) else facts).failure_of(
-        {"event": kind.spec.name, "op": kind.spec.name if issubclass(kind, Op) else "fact", "kind": kind.spec.name}
+        {
+            "event": kind.spec.name,
+            "op": kind.spec.name if issubclass(kind, RankMessage) else "fact",
+            "kind": kind.spec.name,
+        }
         | example(kind)
     )
-    (told,) = set(report.unknown) - set(before.unknown)
-    assert told.what.startswith(expected.what) and told.because == expected.because and told.because
-    assert "{" not in told.what + told.because
+    (unknown,) = set(report.unknown) - set(before.unknown)
+    assert unknown.what.startswith(expected.what) and unknown.because == expected.because and unknown.because
+    assert "{" not in unknown.what + unknown.because
     if where == "rank" or ("rank" in kind.types and where == "node"):
-        assert told.what.endswith(" of rank 1")
+        assert unknown.what.endswith(" of rank 1")
     elif where == "node":
-        assert told.what.endswith(" of node 0")
+        assert unknown.what.endswith(" of node 0")
     assert judged(report) == judged(before)
 
 
@@ -94,8 +98,8 @@ def test_a_record_without_its_fields_is_still_unknown(tmp_path, kind):
         run.event(0, kind.spec.name, t=5)
     else:
         run.fact(1, op="fact", kind=kind.spec.name, t=5)
-    (told,) = run.closes().report().unknown
-    assert told.what and told.because and "{" not in told.what + told.because
+    (unknown,) = run.closes().report().unknown
+    assert unknown.what and unknown.because and "{" not in unknown.what + unknown.because
 
 
 def test_a_healthy_run_has_no_unknown(tmp_path):
@@ -107,8 +111,8 @@ def test_the_same_failure_of_many_ranks_is_one_unknown(tmp_path):
     for rank in (0, 1, 2, 3, 3):
         run.fact(rank, op="fact", kind="guard-failed", guard="missing-set-epoch", error="KeyError('x')")
     run.fact(2, op="fact", kind="guard-failed", guard="missing-set-epoch", error="KeyError('y')")
-    told = [(u.what, u.because, u.decisive) for u in run.closes().report().unknown]
-    assert told == [
+    found = [(u.what, u.because, u.decisive) for u in run.closes().report().unknown]
+    assert found == [
         ("guard missing-set-epoch of ranks 0-3", "it raised KeyError('x')", False),
         ("guard missing-set-epoch of rank 2", "it raised KeyError('y')", False),
     ]
@@ -118,16 +122,16 @@ def test_the_same_failure_of_many_nodes_is_one_unknown(tmp_path):
     run = healthy(tmp_path)
     for node in (0, 1):
         run.event(node, "agent-error", t=5, error="OSError('x')", traceback="…")
-    (told,) = run.closes().report().unknown
-    assert (told.what, told.because) == ("an observation by the agent of nodes 0-1", "it raised OSError('x')")
+    (unknown,) = run.closes().report().unknown
+    assert (unknown.what, unknown.because) == ("an observation by the agent of nodes 0-1", "it raised OSError('x')")
 
 
 def test_a_worker_that_fails_in_each_step_cannot_flood_the_report(tmp_path):
     run = healthy(tmp_path)
     for step in range(500):
         run.fact(0, op="fact", kind="question-failed", error=f"step {step}")
-    told = run.closes().report().unknown
-    assert len(told) == 65 and told[-1].what == "what 436 more failures of distdbg cost"
+    unknowns = run.closes().report().unknown
+    assert len(unknowns) == 65 and unknowns[-1].what == "what 436 more failures of distdbg cost"
 
 
 def test_a_failed_watch_is_decisive_while_the_job_runs(tmp_path):
@@ -142,8 +146,8 @@ def test_a_failed_watch_is_decisive_while_the_job_runs(tmp_path):
 def test_an_error_text_is_bounded_and_no_template(tmp_path):
     run = healthy(tmp_path)
     run.fact(0, op="fact", kind="not-hooked", module="{error}", error="{module}" + "x" * 10_000)
-    (told,) = run.closes().report().unknown
-    assert told.what == "what distdbg observes through {error} of rank 0" and len(told.because) < 500
+    (unknown,) = run.closes().report().unknown
+    assert unknown.what == "what distdbg observes through {error} of rank 0" and len(unknown.because) < 500
 
 
 def test_before_any_agent_wrote_the_launchers_failures_are_known(tmp_path):

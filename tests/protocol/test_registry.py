@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from distdbg.protocol import agent_events, events, facts, launcher_events
-from distdbg.protocol.message import SCHEMA, Event, Fact, Message, Op, Unreadable
+from distdbg.protocol.message import SCHEMA, Event, Fact, Message, RankMessage, Unreadable
 from distdbg.protocol.requests import Question, Request, read_request
 
 PACKAGE = Path(facts.__file__).resolve().parent.parent
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "protocol"]
 # One worker of pytest-xdist runs them all: the sources are parsed once.
 pytestmark = pytest.mark.xdist_group("source")
-KINDS = [*Event.kinds.values(), *Fact.kinds.values(), *Op.kinds.values()]
+KINDS = [*Event.kinds.values(), *Fact.kinds.values(), *RankMessage.kinds.values()]
 #: Envelopes on the wire, with an event in them.
 ENVELOPES = {"launch/link/wire.py"}
 #: They pass on a name that their caller has chosen.
@@ -61,12 +61,12 @@ def _of_call(call: ast.Call, path: str) -> Iterator[Written]:
         fields = call.args[1]
         keys = _keys(fields) if isinstance(fields, ast.Dict) else None
         if _text(first) != "fact":
-            yield Written(Op, _text(first), keys, place)
+            yield Written(RankMessage, _text(first), keys, place)
         elif isinstance(fields, ast.Dict):
             kinds = [v for k, v in zip(fields.keys, fields.values, strict=True) if _text(k) == "kind"]
             yield Written(Fact, _text(kinds[0]) if kinds else None, None, place)
     elif function == "AgentFiles":
-        yield Written(Op, _text(call.args[1]), None, place)
+        yield Written(RankMessage, _text(call.args[1]), None, place)
 
 
 def _text(node: ast.AST | None) -> str | None:
@@ -151,7 +151,7 @@ def test_every_kind_is_written_somewhere() -> None:
     missing = [
         kind.spec.name
         for kind in KINDS
-        if not any((registry, kind.spec.name) in names for registry in (Fact, Op))
+        if not any((registry, kind.spec.name) in names for registry in (Fact, RankMessage))
         if not (issubclass(kind, Event) and re.search(rf"\b{kind.__name__}\b", text))
         if kind.spec.name not in elsewhere
     ]
@@ -176,9 +176,9 @@ def test_a_message_becomes_a_record_and_is_read_again() -> None:
 
 
 def test_open_fields_stand_beside_the_listed_ones() -> None:
-    told = facts.Guard(guard="overfit", mode="warn", step=3, where=None, more={"ended": "as asked"})
-    assert told.fields() == {"guard": "overfit", "mode": "warn", "step": 3, "where": None, "ended": "as asked"}
-    assert facts.Guard.from_record(told.fields()).more == {"ended": "as asked"}
+    guard_fact = facts.GuardReport(guard="overfit", mode="warn", step=3, where=None, more={"ended": "as asked"})
+    assert guard_fact.fields() == {"guard": "overfit", "mode": "warn", "step": 3, "where": None, "ended": "as asked"}
+    assert facts.GuardReport.from_record(guard_fact.fields()).more == {"ended": "as asked"}
 
 
 @pytest.mark.parametrize("value", [None, "3", 3.5, True, [3], 2**70])

@@ -88,7 +88,7 @@ def test_reasons_are_named_and_secrets_are_not_judged(tmp_path):
     assert "They differ in: versions, code, command, world, environment" in comparison_text(found)
 
 
-def test_words_of_the_command_are_told_with_their_option(tmp_path):
+def test_words_of_the_command_are_reported_with_their_option(tmp_path):
     a = made(tmp_path, "a")
     argv = [{"3e-4": "1e-3"}.get(word, word) for word in a.job()["argv"]]
     b = made(tmp_path, "b", job={"argv": [*argv[:2], "--name", "other", *argv[2:]]})
@@ -109,9 +109,9 @@ def test_a_new_error_stands_first_and_makes_the_exit_code(tmp_path):
     assert "A succeeded with exit code 0, B failed with exit code 1" in result.stdout
     assert "rank-exception, only in B" in result.stdout
     again = CliRunner().invoke(command, [str(b.dir.path), str(a.dir.path), "--json"])
-    told = json.loads(again.stdout)
-    assert (again.exit_code, told["schema"], told["new_errors"]) == (0, "distdbg.diff/1", [])
-    (codes,) = [d for d in told["differences"] if d["what"] == "exit codes"]
+    printed = json.loads(again.stdout)
+    assert (again.exit_code, printed["schema"], printed["new_errors"]) == (0, "distdbg.diff/1", [])
+    (codes,) = [d for d in printed["differences"] if d["what"] == "exit codes"]
     assert (codes["part"], codes["a"], codes["b"]) == ("outcome", "-15 (rank 0), 1 (rank 1)", "0 (ranks 0-1)")
 
 

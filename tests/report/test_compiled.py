@@ -99,8 +99,8 @@ def test_a_loss_that_is_not_finite_is_said(compiled, eager, words, first):
     shown = text(found)
     assert words in shown
     assert f"losses of the first {found.compared} steps in which both are finite: the same to the bit" in shown
-    told = as_json(found)["losses"]
-    assert (told["compared"], told["first_not_finite"]) == (
+    losses = as_json(found)["losses"]
+    assert (losses["compared"], losses["first_not_finite"]) == (
         sum(isinstance(a, float) and isinstance(b, float) for a, b in zip(compiled, eager, strict=True)),
         {"compiled": first[0], "eager": first[1]},
     )
@@ -124,7 +124,7 @@ def test_a_script_that_is_not_seeded_is_not_judged():
     assert as_json(found)["unknown"][0]["what"] == "whether the losses are the same"
 
 
-def test_what_no_rank_told_is_unknown():
+def test_what_no_rank_reported_is_unknown():
     found = build(run(fact(0, "graph-break", WHERE, reason="a print")), run(summary(step_ms=(), losses=())))
     assert [u.what for u in found.unknown] == [
         "what was compiled", "step time", "step time without compilation", "whether the losses are the same",

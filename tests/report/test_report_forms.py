@@ -72,7 +72,7 @@ def test_text_begins_with_the_verdict_and_ends_with_whose_code_it_is(tmp_path):
     assert lines.index("Explained by it:") > 2
 
 
-def test_what_was_shown_is_named_again_and_not_told_again(tmp_path):
+def test_what_was_shown_is_named_again_and_not_reported_again(tmp_path):
     report = failed(tmp_path).report()
     whole, rest = render_text(report), render_text(report, shown=report)
     (lead, *_) = report.verdict
@@ -178,10 +178,10 @@ def test_a_browser_shows_the_verdict_and_loads_nothing(tmp_path, ranks):
     run = crowd(tmp_path) if ranks == 1024 else failed(tmp_path, ranks=ranks)
     page = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
     for dark in (False, True):
-        told = run_in_page(page, LOOK, tmp_path, dark=dark)
-        assert ("rank 517" if ranks == 1024 else "rank 1 raised RuntimeError") in told["verdict"]
-        assert told["shown"] and told["wide"] and told["dark"] is dark
-        assert (told["ink"] - told["paper"]) * (1 if dark else -1) > 300, "light on dark, or dark on light"
+        seen = run_in_page(page, LOOK, tmp_path, dark=dark)
+        assert ("rank 517" if ranks == 1024 else "rank 1 raised RuntimeError") in seen["verdict"]
+        assert seen["shown"] and seen["wide"] and seen["dark"] is dark
+        assert (seen["ink"] - seen["paper"]) * (1 if dark else -1) > 300, "light on dark, or dark on light"
 
 
 def test_files_are_written_and_can_be_rebuilt(tmp_path):

@@ -13,12 +13,12 @@ def out_of_memory(**more):
     return Finding("cuda-oom", "error", "certain", "rank 2", ranks=(2,), cause_class=CauseClass.UNCAUGHT_ERROR, **more)
 
 
-def told(findings):
+def in_order(findings):
     return [(f.id, f.ranks, f.severity, f.explained_by) for f in explain(order(findings))]
 
 
 def test_what_explains_an_error_is_an_error_and_stands_before_it():
-    assert told([KEPT, OTHER, LOST, LEAK, out_of_memory(explained_by="memory-leak")]) == [
+    assert in_order([KEPT, OTHER, LOST, LEAK, out_of_memory(explained_by="memory-leak")]) == [
         ("memory-leak", (2,), "error", None),
         ("memory-leak", (2,), "error", None),
         ("cuda-oom", (2,), "error", "memory-leak"),
@@ -29,7 +29,7 @@ def test_what_explains_an_error_is_an_error_and_stands_before_it():
 
 
 def test_what_explains_nothing_stays_where_it_was():
-    assert told([LEAK, LOST, out_of_memory()]) == [
+    assert in_order([LEAK, LOST, out_of_memory()]) == [
         ("cuda-oom", (2,), "error", None),
         ("nccl-error", (0, 1), "error", "cuda-oom"),
         ("memory-leak", (2,), "warning", None),

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from distdbg.shrink.checkpoint.header import render_header
+from distdbg.shrink.checkpoint.tensors import render_header
 
 
 def write(path: Path, names: Iterable[str], shape: tuple[int, ...] = (4, 8)) -> dict[str, bytes]:

@@ -184,7 +184,7 @@ def test_two_commands_do_not_write_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_is_told_before(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="GB free"):
         refuse_a_full_disk(tmp_path / "d", 10**18)
 
@@ -195,13 +195,14 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
     import torch
     import torch.distributed.checkpoint as dcp
 
-    from distdbg.shrink.checkpoint import pickled, plain_torch, random_weights
+    from distdbg.shrink.checkpoint import pickled, plain_torch
+    from distdbg.shrink.probe.task import random_weights
 
     class Full:
         f_bavail, f_frsize = 1, 512
 
     source = models.llama(tmp_path / "large")
-    told = {"folder": str(source), "to": str(tmp_path / "small"), "trust": False, "dtype": None, "seed": 0}
+    order = {"folder": str(source), "to": str(tmp_path / "small"), "trust": False, "dtype": None, "seed": 0}
     state = {f"layers.{n}.weight": torch.zeros(1000) for n in range(3)}
     torch.save(state, source / "model.bin")
     dcp.save(state, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
@@ -209,13 +210,13 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "statvfs", lambda _path: Full)
     with pytest.raises(UsageError, match=r"small needs .* GB and the disk has 0\.00 GB free"):
         if task == "random":
-            random_weights.run(told)
+            random_weights(order)
         elif task == "pickled":
             probe = {"stacks": [], "cuts": {}, "entries": {}}
-            pickled.run(told | {"source": str(source), "files": ["model.bin"], "probe": probe})
+            pickled.run(order | {"source": str(source), "files": ["model.bin"], "probe": probe})
         else:
             place = tmp_path / "saved" if task == "dcp" else source / "model.bin"
-            plain_torch.run(told | of_layers | {"source": str(place)})
+            plain_torch.run(order | of_layers | {"source": str(place)})
 
 
 def test_the_copier_does_without_torch() -> None:

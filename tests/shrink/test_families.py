@@ -5,9 +5,9 @@ The child's tasks run in this process here, which spares each test the seconds t
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -107,7 +107,7 @@ FAMILIES = {
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(task: str, **arguments):
-        return json.loads(json.dumps(importlib.import_module(TASKS[task]).run(arguments)))
+        return json.loads(json.dumps(resolve_name(TASKS[task])(arguments)))
 
     monkeypatch.setattr(making, "ask", ask)
 
@@ -145,7 +145,7 @@ def test_derived_lists_that_a_config_leaves_out_are_written(tmp_path: Path) -> N
     assert small["layer_types"] == ["sliding_attention", "full_attention"]
 
 
-def test_a_lost_kind_is_told(tmp_path: Path) -> None:
+def test_a_lost_kind_is_reported(tmp_path: Path) -> None:
     auto, settings, _ = FAMILIES["jamba"]
     source = models.save(tmp_path / "large", "jamba", auto, **settings)
     made = shrunk(source, tmp_path / "small", layers=2, keep="first")
@@ -288,7 +288,7 @@ def test_configs_that_are_no_models(config: str, error: type, says: str, tmp_pat
     assert not (tmp_path / "small").exists()
 
 
-def test_a_side_file_that_is_none_is_told_before_the_probe(tmp_path: Path) -> None:
+def test_a_side_file_that_is_none_is_reported_before_the_probe(tmp_path: Path) -> None:
     source = models.llama(tmp_path / "large")
     (source / "chat_template.jinja").symlink_to("nowhere")
     (source / "config.json").write_text('{"model_type": "no-such"}')  # which only the probe would tell

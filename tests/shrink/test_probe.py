@@ -40,7 +40,7 @@ def builder(model_type: str):
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_every_kind_is_kept(model_type: str) -> None:
-    from distdbg.shrink.probe.ladder import WantedLayers, shrink
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 
     found = shrink(builder(model_type), WantedLayers())
     assert found.stacks
@@ -61,7 +61,7 @@ def test_every_kind_is_kept(model_type: str) -> None:
     ],
 )
 def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> None:
-    from distdbg.shrink.probe.ladder import WantedLayers, shrink
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 
     assert {s.name: s.kept for s in shrink(builder(model_type), WantedLayers()).stacks} == kept
 
@@ -69,7 +69,7 @@ def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> No
 def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -> None:
     """A ResNet of four stages has one with four layers: what it outputs must stay as it is."""
     from distdbg.shrink.checkpoint.config_leaves import changed
-    from distdbg.shrink.probe.ladder import WantedLayers, shrink
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 
     made = builder("resnet")
     small = changed(made.full, shrink(made, WantedLayers()).edits)
@@ -81,7 +81,7 @@ def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -
 def test_every_stage_of_a_stack_keeps_a_layer() -> None:
     """SAM 2's trunk is one stack, and a list counts its blocks stage by stage."""
     from distdbg.errors import Refused
-    from distdbg.shrink.probe.ladder import WantedLayers, shrink
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 
     model = builder("sam2_hiera_det_model")
     (four,) = shrink(model, WantedLayers(layers=4)).stacks
@@ -96,7 +96,7 @@ def test_picked_layers_that_are_all_of_one_rule() -> None:
 
     from distdbg.errors import Refused
     from distdbg.shrink.probe.building import Builder, model_class
-    from distdbg.shrink.probe.ladder import WantedLayers, shrink
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
     from distdbg.shrink.probe.task import quiet
 
     quiet()

@@ -7,7 +7,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import WantedLayers, shrink
+from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 from distdbg.shrink.probe.task import quiet
 
 pytestmark = pytest.mark.slow

@@ -49,12 +49,12 @@ def test_a_model_of_the_hub_is_read_by_ranges_and_from_its_cache(tmp_path: Path,
     """A server speaks the hub's protocol. Then it is gone, and a cache is there."""
     sha = "0123456789abcdef0123456789abcdef01234567"
     source = models.llama(tmp_path / "large")
-    told = {"id": "org/tiny", "modelId": "org/tiny", "sha": sha, "siblings": [
+    model_info = {"id": "org/tiny", "modelId": "org/tiny", "sha": sha, "siblings": [
         {"rfilename": file.name} for file in source.iterdir()]}  # fmt: skip
     api, files = tmp_path / "hub" / "api" / "models" / "org", tmp_path / "hub" / "org" / "tiny" / "resolve"
     api.mkdir(parents=True)
     files.mkdir(parents=True)
-    (api / "tiny").write_text(json.dumps(told))
+    (api / "tiny").write_text(json.dumps(model_info))
     (files / sha).symlink_to(source)
     home = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
     with ranges.served(tmp_path / "hub") as url:

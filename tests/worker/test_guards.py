@@ -1,4 +1,4 @@
-"""A guard that fails is off, and nothing else is: every one of them is made to raise, on a bus without torch."""
+"""A guard that fails is off, and nothing else is: every one of them is made to raise."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+import torch as _torch  # noqa: F401 -- a rank has it loaded where a guard asks sys.modules for it
 
 from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.guards import guard_classes, read_modes
@@ -23,7 +24,7 @@ CALLED_BY_RUNNER = ("begin", "open_window", "close_window", "window", "window_en
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
     def of(self, kind):
@@ -34,7 +35,7 @@ class Stand:
     """A rank's guards, with a page and a list in place of an agent."""
 
     def __init__(self, folder, modes=None):
-        self.told, self.failed, self.dropped = [], [], []
+        self.reported, self.failed, self.dropped = [], [], []
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
         self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
@@ -44,7 +45,7 @@ class Stand:
         self.runner = GuardRunner(context, lambda who, error: self.failed.append((who, str(error))))
 
     def _tell(self, kind, **fields):
-        self.told.append((kind, fields))
+        self.reported.append((kind, fields))
         return True
 
     def _dropped(self, _event, subscriber, error):
@@ -77,7 +78,7 @@ CASES = [(g, w) for g in GUARDS for w in ("a subscriber", *CALLED_BY_RUNNER) if 
 
 @pytest.mark.parametrize(("broken", "where"), CASES, ids=lambda c: c if isinstance(c, str) else c.id)
 def test_a_guard_that_raises_is_off_and_the_others_stay(tmp_path, monkeypatch, broken, where):
-    def raises(*_):
+    def raises(*_, **__):
         raise ValueError("planted")
 
     for name in listeners(broken) if where == "a subscriber" else [where]:
@@ -121,7 +122,7 @@ def mending(tmp_path, monkeypatch):
 def test_a_guard_that_fails_to_publish_mends_no_more_and_the_file_has_its_name(mending, tmp_path):
     stand, torch = mending
 
-    def raises(*_):
+    def raises(*_, **__):
         raise ValueError("planted")
 
     stand.runner.context.saves.publish.append(raises)
@@ -130,7 +131,9 @@ def test_a_guard_that_fails_to_publish_mends_no_more_and_the_file_has_its_name(m
     with torch._open_zipfile_writer_file(str(file)) as writer:
         assert (writer.name, writer.file) == (str(file), f"{file.with_suffix('')}.distdbg-00000-0")
     assert [f.name for f in file.parent.iterdir()] == ["last.pt"] and file.read_text() == "new"
-    assert [(kind, told["guard"]) for kind, told in stand.told] == [("guard-failed", "checkpoint-not-atomic")]
+    assert [(kind, reported["guard"]) for kind, reported in stand.reported] == [
+        ("guard-failed", "checkpoint-not-atomic")
+    ]
     assert torch._open_zipfile_writer_file is Writer
 
 
@@ -168,7 +171,7 @@ def test_a_guard_speaks_a_few_times_and_once_a_line(tmp_path):
     assert guard.report(["a.py", 1, "f"]) and not guard.report(["a.py", 1, "g"])
     for line in range(100):
         guard.report(["b.py", line, "f"])
-    assert len(stand.told) == guard.most
+    assert len(stand.reported) == guard.most
 
 
 def test_windows_open_near_the_start_and_then_each_thousand(tmp_path):

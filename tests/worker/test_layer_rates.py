@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.worker.guards.training.layer_rates_mixed import _lists, _odd_ones
+from distdbg.worker.guards.parameters import _lists, _odd_ones
 
 
 @pytest.mark.parametrize(

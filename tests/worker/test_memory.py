@@ -17,20 +17,18 @@ from typing import NamedTuple
 import pytest
 
 from distdbg.collect.files.snapshot_files import read_snapshot_file
-from distdbg.launch.agent.collected_files import take_and_report
 from distdbg.launch.agent.node import Node
+from distdbg.launch.agent.rank_connections import take_and_report
 from distdbg.protocol.agent_events import MemorySnapshot
 from distdbg.rundir import RunDir
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
-from distdbg.worker.memory import figures, read_steps, snapshots
-from distdbg.worker.memory.census import ContainerCensus
-from distdbg.worker.memory.cycles import CycleDetector
-from distdbg.worker.memory.history import ENTRIES, History
+from distdbg.worker.memory import figures, snapshots
+from distdbg.worker.memory.census import ContainerCensus, CycleDetector
 from distdbg.worker.memory.holders import holder_of
-from distdbg.worker.memory.snapshots import SnapshotWriter
-from distdbg.worker.memory.watch import MemoryWatch
-from distdbg.worker.variables import variables
+from distdbg.worker.memory.snapshots import ENTRIES, History, SnapshotWriter
+from distdbg.worker.memory.watch import MemoryWatch, read_steps
+from distdbg.worker.user_code import variables
 from tests.made_snapshot import Made, snapshot, train
 from tests.worker.test_session import Rank
 
@@ -38,20 +36,20 @@ pytestmark = pytest.mark.slow  # torch in this process
 
 
 class FakeSession:
-    """A session that keeps what it would have told."""
+    """A session that keeps what it would have sent."""
 
     def __init__(self, folder):
-        self.stem, self.rank, self.told, self.steps = f"{folder}/00003", 3, [], 0
-        self.link = types.SimpleNamespace(send=lambda op, fields, **_: self.told.append({"op": op, **fields}))
+        self.stem, self.rank, self.reported, self.steps = f"{folder}/00003", 3, [], 0
+        self.link = types.SimpleNamespace(send=lambda op, fields, **_: self.reported.append({"op": op, **fields}))
         self.page = types.SimpleNamespace(steps=lambda: self.steps, batches=lambda: 0, epochs=lambda: 0)
         self.model = types.SimpleNamespace(newest=lambda: None)
         self.bus = Bus(ImportWatch(print), lambda *why: pytest.fail(str(why)))
 
     def fact(self, kind, **fields):
-        self.told.append({"op": "fact", "kind": kind, **fields})
+        self.reported.append({"op": "fact", "kind": kind, **fields})
 
     def said(self, what):
-        return [told for told in self.told if what in (told["op"], told.get("kind"))]
+        return [reported for reported in self.reported if what in (reported["op"], reported.get("kind"))]
 
 
 class FakeCuda(types.SimpleNamespace):
@@ -151,7 +149,7 @@ def test_an_older_torch_records_without_annotations_and_without_an_observer(sess
     assert history.recording and not history.observed
 
 
-def test_what_goes_wrong_in_torchs_start_of_cuda_is_told_and_not_raised(session, cuda):
+def test_what_goes_wrong_in_torchs_start_of_cuda_is_reported_and_not_raised(session, cuda):
     def broken(**_):
         raise RuntimeError("no such thing")
 
@@ -279,9 +277,9 @@ def test_a_failed_request_leaves_a_snapshot_that_can_be_read(session, cuda, tmp_
     for _ in range(5):
         observer(0, 1 << 20, 2 << 20, 0)
     assert cuda.taken == 3, "a script that looks for a batch that fits fails again and again"
-    told = session.said("snapshot")[0]
-    assert told["why"] == "oom" and told["missing"] == ""
-    packed, host = told["files"]
+    reported = session.said("snapshot")[0]
+    assert reported["why"] == "oom" and reported["missing"] == ""
+    packed, host = reported["files"]
     assert packed["name"] == "oom-step000041-001.pickle.gz" and host["name"].endswith(".host.json.gz")
     (answer,) = read_snapshot_file(tmp_path / packed["file"], packed["file"])
     assert answer.events > 0 and answer.peak.active > 0
@@ -318,7 +316,7 @@ def test_many_steps_snapshots_leave_room_for_the_error(session, cuda):
     snapshots._taken = 200
     snapshots.take("step")
     snapshots.ran_out()
-    assert ["because" in told for told in session.said("snapshot")] == [True, False]
+    assert ["because" in reported for reported in session.said("snapshot")] == [True, False]
 
 
 def torn(path):
@@ -334,29 +332,29 @@ def bent(path):
 
 
 @pytest.mark.parametrize("spoil", [torn, bent])
-def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(session, tmp_path, monkeypatch, spoil):
+def test_what_reads_otherwise_than_it_was_written_is_reported_and_leaves_nothing(session, tmp_path, monkeypatch, spoil):
     """A disk that takes a file and does not keep it."""
     check = snapshots._check
     monkeypatch.setattr(snapshots, "_check", lambda path, length: (spoil(path), check(path, length)))
     SnapshotWriter(session, None).take("asked", 7)
-    (told,) = session.said("snapshot")
-    assert told["id"] == 7 and "ValueError" in told["because"]
+    (reported,) = session.said("snapshot")
+    assert reported["id"] == 7 and "ValueError" in reported["because"]
     assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
 
 
 def test_a_snapshot_leaves_room_for_the_loaders(session, tmp_path, monkeypatch):
     monkeypatch.setattr(snapshots, "free_bytes", lambda _: 0)
     SnapshotWriter(session, None).take("asked", 7)
-    (told,) = session.said("snapshot")
-    assert "no room to spare" in told["because"]
+    (reported,) = session.said("snapshot")
+    assert "no room to spare" in reported["because"]
     assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
 
 
-def test_what_cannot_be_written_is_told_and_not_raised(session):
+def test_what_cannot_be_written_is_reported_and_not_raised(session):
     session.stem = "/nowhere/00003"
     SnapshotWriter(session, None).take("asked", 7)
-    (told,) = session.said("snapshot")
-    assert told["id"] == 7 and "No such file" in told["because"]
+    (reported,) = session.said("snapshot")
+    assert reported["id"] == 7 and "No such file" in reported["because"]
 
 
 def test_without_cuda_the_host_tells_and_says_what_is_missing(session, tmp_path):
@@ -364,9 +362,9 @@ def test_without_cuda_the_host_tells_and_says_what_is_missing(session, tmp_path)
     kept = [torch.ones(3000, 1000) for _ in range(7)]
     nowhere = [torch.empty(n, 1 << 30, device="meta") for n in range(1, 60)]  # of no size, whatever they say
     SnapshotWriter(session, None).take("asked", 1)
-    (told,) = session.said("snapshot")
-    assert "no CUDA here" in told["missing"]
-    (file,) = told["files"]
+    (reported,) = session.said("snapshot")
+    assert "no CUDA here" in reported["missing"]
+    (file,) = reported["files"]
     found = json.loads(gzip.decompress((tmp_path / file["file"]).read_bytes()))
     (group,) = [g for g in found["groups"] if g["shape"] == [3000, 1000]]
     assert (group["count"], group["bytes"]["cpu"], group["kind"]) == (7, 7 * 12_000_000, "tensor")
@@ -399,7 +397,7 @@ def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
         assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
 
 
-def test_a_ring_that_is_not_full_is_told_with_its_length(session):
+def test_a_ring_that_is_not_full_is_reported_with_its_length(session):
     census, rings = ContainerCensus(session), [collections.deque(maxlen=length) for length in (100, 10_000)]
     for step in range(1, 129):
         for ring in rings:
@@ -458,7 +456,7 @@ def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
     assert session.said("census")[-1]["growing"] == []
 
 
-def test_graphs_in_a_list_are_told_however_small(session):
+def test_graphs_in_a_list_are_reported_however_small(session):
     torch = pytest.importorskip("torch")
     census, losses, weight = ContainerCensus(session), [], torch.ones(2, requires_grad=True)
     for step in range(1, 129):
@@ -478,7 +476,7 @@ class Looped:
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("itself", [True, False])
-def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session, itself, asked):
+def test_tensors_that_only_a_collection_frees_are_reported_with_their_owner(session, itself, asked):
     """`asked`: an instance has a `__dict__` of its own, as all have in Python 3.10. To look makes no cycle."""
     torch = pytest.importorskip("torch")
     held = [Looped(torch.zeros(1 << 16), itself) for _ in range(12)]
@@ -488,12 +486,12 @@ def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session,
     held.clear()
     gc.collect()
     cycles.watch([])
-    told = session.said("cycles")
-    assert bool(told) is itself
+    reported = session.said("cycles")
+    assert bool(reported) is itself
     assert not any(getattr(c, "__self__", None) is cycles for c in gc.callbacks)
     if itself:
-        assert told[0]["freed"] == 12 and told[0]["bytes"] == 12 << 18
-        assert list(told[0]["owners"]) == [f"Looped ({__file__})"]
+        assert reported[0]["freed"] == 12 and reported[0]["bytes"] == 12 << 18
+        assert list(reported[0]["owners"]) == [f"Looped ({__file__})"]
 
 
 def test_a_holder_that_nobody_names_is_none():
@@ -586,8 +584,8 @@ def test_whoever_looks_for_a_holder_keeps_nothing_alive(session):
         thread.start()
         thread.join()
         (file,) = session.said("snapshot")[0]["files"]
-        with gzip.open(f"{os.path.dirname(session.stem)}/{file['file']}") as told:
-            return next(one["name"] for one in json.load(told)["largest"] if one["shape"] == [7, 1234])
+        with gzip.open(f"{os.path.dirname(session.stem)}/{file['file']}") as reported:
+            return next(one["name"] for one in json.load(reported)["largest"] if one["shape"] == [7, 1234])
 
     assert try_twice(torch) == try_twice(torch, elsewhere) == ("output", True, (2, 3))
 
@@ -678,8 +676,8 @@ def test_a_rank_tells_lines_and_takes_its_snapshots(tmp_path):
     assert [s["step"] for s in rank.said("snapshot")] == [3, 4]
     assert list(rank.said("memory")[0]["phases"]) == ["forward", "backward", "optimizer"]
     assert [f["step"] for f in rank.said("fact") if f["kind"] == "census"] == [16]
-    for told in rank.said("snapshot"):
-        assert os.path.exists(rank.node_dir / told["files"][0]["file"])
+    for reported in rank.said("snapshot"):
+        assert os.path.exists(rank.node_dir / reported["files"][0]["file"])
 
 
 def test_not_asked_for_nothing_of_it_is_loaded(tmp_path):

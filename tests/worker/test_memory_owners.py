@@ -41,7 +41,7 @@ class Net(torch.nn.Module):
 
 @pytest.fixture
 def net():
-    gc.collect()  # of other tests' models nothing may be told
+    gc.collect()  # nothing of other tests' models may be reported
     net = Net()
     net.optimizer = [torch.optim.AdamW(net.parameters())]
     net(torch.randn(4, 8)).sum().backward()
@@ -49,30 +49,30 @@ def net():
     return net
 
 
-def named(told, *tensors):
-    known = {address: (kind, name) for _, address, _, kind, name in told["blocks"]}
+def named(reported, *tensors):
+    known = {address: (kind, name) for _, address, _, kind, name in reported["blocks"]}
     return [known.get(t.untyped_storage().data_ptr()) for t in tensors]
 
 
-def of(net, told):
+def of(net, reported):
     """Without what stands before the names where this process has other models, too."""
-    return [found and (found[0], found[1].replace("Net.", "")) for found in named(told, *net)]
+    return [found and (found[0], found[1].replace("Net.", "")) for found in named(reported, *net)]
 
 
 def test_each_tensor_has_its_kind_and_its_name(net):
-    told = owners.owners("cpu")
+    reported = owners.owners("cpu")
     weight, state = net.layers[1].first.weight, net.optimizer[0].state[net.head.bias]
     loose = torch.ones(5)
-    assert of([weight, weight.grad, net.layers[2].norm.running_var, state["exp_avg_sq"], loose], told) == [
+    assert of([weight, weight.grad, net.layers[2].norm.running_var, state["exp_avg_sq"], loose], reported) == [
         ("parameters", "layers.1.first.weight"), ("gradients", "layers.1.first.weight"),
         ("buffers", "layers.2.norm.running_var"), ("optimizer state", "exp_avg_sq of head.bias"), None,
     ]  # fmt: skip
-    sizes = {address: size for _, address, size, _, _ in told["blocks"]}
+    sizes = {address: size for _, address, size, _, _ in reported["blocks"]}
     assert sizes[weight.untyped_storage().data_ptr()] == 4 * 64
-    assert told["left_out"] == 0 and not any(owners.owners("cuda")["blocks"])
+    assert reported["left_out"] == 0 and not any(owners.owners("cuda")["blocks"])
 
 
-def test_a_frame_in_a_forward_is_told_its_module(net):
+def test_a_frame_in_a_forward_has_its_module(net):
     read = read_owners(owners.owners("cpu"))
     block = (__file__, Block.forward.__code__.co_firstlineno + 1, "forward")
     whole = (__file__, Net.forward.__code__.co_firstlineno + 2, "forward")
@@ -111,7 +111,7 @@ def test_they_stand_in_the_snapshot_and_one_without_them_is_better_than_none(ses
     SnapshotWriter(session, None).take("step")
     monkeypatch.setattr(owners, "owners", lambda: 1 / 0)
     SnapshotWriter(session, None).take("asked")
-    files = [told["files"][0]["file"] for told in session.said("snapshot")]
+    files = [reported["files"][0]["file"] for reported in session.said("snapshot")]
     written = [pickle.loads(gzip.decompress((tmp_path / file).read_bytes())) for file in files]
     assert written[0][KEY]["schema"] == "distdbg.owners/1" and read_owners(written[0][KEY]) is not None
     assert "ZeroDivisionError" in written[1][KEY]["because"] and read_owners(written[1][KEY]) is None

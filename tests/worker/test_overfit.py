@@ -6,9 +6,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
-from distdbg.worker.overfit import start
-from distdbg.worker.overfit.parameters import Parameters
-from distdbg.worker.overfit.repeating import Repeating
+from distdbg.worker.overfit import Parameters, Repeating, start
 
 pytestmark = pytest.mark.slow  # torch in this process
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
@@ -113,7 +111,7 @@ def test_each_is_a_copy_and_no_random_number_is_drawn(loop):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_parameters_are_told_by_what_becomes_of_them():
+def test_parameters_are_classified_by_what_becomes_of_them():
     model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 1, bias=False) for name in
                                  ("used", "free", "idle", "frozen", "alone")})  # fmt: skip
     model["frozen"].requires_grad_(False)
@@ -124,8 +122,8 @@ def test_parameters_are_told_by_what_becomes_of_them():
     (model["used"](x) + model["free"](x) + teacher(x).detach()).sum().backward()
     parameters = Parameters()
     parameters.look(optimizer)
-    told = parameters.summary()
-    assert told == {
+    summary = parameters.summary()
+    assert summary == {
         "owned": 3, "dropout": 0,
         "without_grad": {"count": 1, "names": ["idle.weight"]},
         "not_owned": {"count": 1, "names": ["free.weight"]},

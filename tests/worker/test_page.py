@@ -1,11 +1,10 @@
 """The heartbeat page from both sides."""
 
 import os
-import struct
 from pathlib import Path
 from types import SimpleNamespace
 
-from distdbg.protocol.page import COMMAND_OFFSET, MAGIC, PAGE_BYTES, read_page
+from distdbg.protocol.page import MAGIC, PAGE_BYTES, read_page
 from distdbg.worker.page import BACKWARD, BACKWARDS, DATA, FORWARD, FORWARDS, OTHER, STEPS, PageWriter
 
 
@@ -36,8 +35,14 @@ def test_what_is_written_is_read(tmp_path):
     writer.caller()()
     called = read_page(path.read_bytes())
     assert (called.calls, called.phase, called.heard) == (1, "other", again.heard + 1)
-    assert page.heard_ns <= called.heard_ns == called.call_ns
+    assert page.last_event_ns <= called.last_event_ns == called.call_ns
     assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
+    subscribers = {}
+    writer.subscribe(SimpleNamespace(subscribe=subscribers.setdefault))
+    subscribers["replay"](None)
+    replayed = read_page(path.read_bytes())
+    assert (replayed.replays, replayed.phase, replayed.heard) == (1, "other", called.heard + 1)
+    assert called.last_event_ns <= replayed.last_event_ns == replayed.replay_ns
     writer.ticker(DATA)(None)
     assert read_page(path.read_bytes()).phase == "data"
 
@@ -68,15 +73,6 @@ def test_what_is_no_page_is_none(tmp_path):
     assert read_page(raw) is not None
     for broken in (b"", raw[:50], b"\0" * PAGE_BYTES, b"another " + raw[8:], MAGIC + b"\xff" * (PAGE_BYTES - 8)):
         assert read_page(broken) is None
-
-
-def test_the_agents_command_arrives(tmp_path):
-    writer, path = written(tmp_path)
-    assert writer.command() == 0
-    with path.open("r+b") as file:
-        file.seek(COMMAND_OFFSET)
-        file.write(struct.pack("=q", 7))
-    assert writer.command() == 7
 
 
 def test_a_child_leaves_its_parents_page_alone(tmp_path):

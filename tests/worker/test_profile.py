@@ -12,12 +12,10 @@ import torch
 
 from distdbg.evidence.trace.marks import HEADER, LINE, step_of
 from distdbg.worker.bus import Bus
-from distdbg.worker.heartbeat import subscribe
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
-from distdbg.worker.profile import profiler, start
-from distdbg.worker.profile.profiler import Profiler, profiler_of_the_script
-from distdbg.worker.profile.writing import pack
+from distdbg.worker.profile import profiler
+from distdbg.worker.profile.profiler import Profiler, pack, profiler_of_the_script, start
 from tests.launch.file_systems import tiny_file_system
 from tests.worker.test_session import Rank
 
@@ -32,7 +30,7 @@ SYNC_LINE = next(
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
@@ -42,16 +40,16 @@ class Trained:
     rank, attempt = 3, 2
 
     def __init__(self, folder):
-        self.folder, self.stem, self.told, self.dropped, self.link = folder, f"{folder}/00003", [], [], self
+        self.folder, self.stem, self.reported, self.dropped, self.link = folder, f"{folder}/00003", [], [], self
         self.page = PageWriter(f"{self.stem}.page", 3, 2)
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.dropped.append(what))
-        subscribe(self.bus, self.page)
+        self.page.subscribe(self.bus)
         self.model = torch.nn.Linear(4, 4)
         self.before = dict(self.bus._subscribers)
 
     def send(self, op, fields, *, last_words=False):
         assert op == "profile"
-        self.told.append(fields)
+        self.reported.append(fields)
         return True
 
     def hear(self, *events):
@@ -68,14 +66,14 @@ class Trained:
             self.hear("optimizer", "step")
 
     def written(self, profiler):
-        """What was told last, and the trace; nothing of it is listened to any more."""
+        """The last report and its trace; no hook of it is left."""
         profiler.finish()
         assert self.bus._subscribers == self.before and self.dropped == []
-        (told,) = self.told
-        for file in told.get("files", ()):
+        (reported,) = self.reported
+        for file in reported.get("files", ()):
             with gzip.open(self.folder / file["file"]) as packed:
-                return told, json.load(packed)
-        return told, None
+                return reported, json.load(packed)
+        return reported, None
 
 
 @pytest.fixture
@@ -98,9 +96,9 @@ def test_a_window_is_written_with_its_steps_phases_and_lines(rank):
     rank.steps(1)
     assert rank.bus._subscribers != rank.before
     rank.steps(4)
-    told, trace = rank.written(asked)
-    assert (told["wanted"], told["first"], told["last"], told["missing"]) == ([2, 3], 2, 3, "")
-    assert told["files"] == [{"file": "00003.profile-steps-2-3.json.gz", "name": "steps-2-3.json.gz"}]
+    reported, trace = rank.written(asked)
+    assert (reported["wanted"], reported["first"], reported["last"], reported["missing"]) == ([2, 3], 2, 3, "")
+    assert reported["files"] == [{"file": "00003.profile-steps-2-3.json.gz", "name": "steps-2-3.json.gz"}]
     assert {name: trace[HEADER][name] for name in ("rank", "attempt", "first", "last", "stacks")} == {
         "rank": 3, "attempt": 2, "first": 2, "last": 3, "stacks": True}  # fmt: skip
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
@@ -132,8 +130,8 @@ def test_the_first_step_begins_with_the_first_word(rank):
     asked = Profiler(rank)
     asked.await_steps(1, 1)
     rank.steps(2)
-    told, trace = rank.written(asked)
-    assert (told["first"], told["last"]) == (1, 1)
+    reported, trace = rank.written(asked)
+    assert (reported["first"], reported["last"]) == (1, 1)
     (step,) = (e for e in trace["traceEvents"] if step_of(e["name"]))
     assert step["name"] == "distdbg:step 1" and 0 <= step["args"]["queued_us"] <= step["dur"]
 
@@ -143,12 +141,12 @@ def test_a_running_rank_profiles_its_next_steps(rank):
     asked = Profiler(rank)
     asked.ask("token", 3, 2)  # a step that is past
     asked.ask("other", 3, 2)
-    assert rank.told == [{"id": "other", "wanted": [3, 4],
+    assert rank.reported == [{"id": "other", "wanted": [3, 4],
                           "because": "this rank waits for the steps that it is to profile"}]  # fmt: skip
-    rank.told.clear()
+    rank.reported.clear()
     rank.steps(5)
-    told, _ = rank.written(asked)
-    assert (told["id"], told["first"], told["last"]) == ("token", 9, 10)
+    reported, _ = rank.written(asked)
+    assert (reported["id"], reported["first"], reported["last"]) == ("token", 9, 10)
 
 
 @pytest.mark.parametrize(("steps", "words"), [
@@ -159,15 +157,15 @@ def test_a_job_that_ends_before_the_window_says_so(rank, steps, words):
     asked.await_steps(4, 6)
     rank.steps(steps)
     asked.finish()
-    assert [told["because"] for told in rank.told] == [words]
+    assert [reported["because"] for reported in rank.reported] == [words]
 
 
 def test_a_job_that_ends_in_the_window_leaves_the_steps_that_it_made(rank):
     asked = Profiler(rank)
     asked.await_steps(2, 9)
     rank.steps(4)
-    told, trace = rank.written(asked)
-    assert (told["first"], told["last"], told["missing"]) == (2, 4, "the script ended in step 5")
+    reported, trace = rank.written(asked)
+    assert (reported["first"], reported["last"], reported["missing"]) == (2, 4, "the script ended in step 5")
     assert trace[HEADER]["wanted"] == [2, 9]
 
 
@@ -176,8 +174,8 @@ def test_the_scripts_own_profiler_goes_first(rank):
         asked = Profiler(rank)
         asked.await_steps(2, 3)
         rank.steps(3)
-    told, _ = rank.written(asked)
-    assert told["because"] == "the script's own profiler was running"
+    reported, _ = rank.written(asked)
+    assert reported["because"] == "the script's own profiler was running"
     assert any(e.key == "aten::item" for e in own.key_averages())
 
 
@@ -196,13 +194,13 @@ def test_the_window_ends_where_the_script_begins_a_profiler(rank):
     rank.hear("profiler")
     with torch.autograd.profiler.profile() as own:
         rank.steps(2)
-    told, _ = rank.written(asked)
-    assert (told["last"], told["missing"]) == (3, "the script's own profiler began in step 4")
+    reported, _ = rank.written(asked)
+    assert (reported["last"], reported["missing"]) == (3, "the script's own profiler began in step 4")
     assert any(e.key == "aten::item" for e in own.key_averages())
 
 
 @pytest.mark.parametrize("broken", ["room", "begin", "disk"])
-def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, broken):
+def test_what_goes_wrong_is_reported_and_the_training_goes_on(rank, monkeypatch, broken):
     if broken == "room":
         monkeypatch.setattr(profiler, "place", lambda folder: ("", f"{folder} has 3 MiB left to spare"))
     elif broken == "begin":
@@ -214,9 +212,9 @@ def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, bro
     asked = Profiler(rank)
     asked.await_steps(2, 3)
     rank.steps(5)
-    told, _ = rank.written(asked)
+    reported, _ = rank.written(asked)
     words = {"room": "has 3 MiB left to spare", "begin": "ZeroDivisionError", "disk": "No space left"}
-    assert words[broken] in told["because"] and rank.page.steps() == 5
+    assert words[broken] in reported["because"] and rank.page.steps() == 5
 
 
 @pytest.fixture
@@ -257,8 +255,8 @@ def test_what_the_ranks_of_a_node_need_together_must_be_there(small):
 def test_a_profile_that_turns_out_too_large_is_given_up_and_leaves_nothing(small):
     rank, no_other_place = small
     no_other_place()
-    told, _ = profiled(rank, 12_000)
-    assert "has 47 MiB left to spare, and this node's ranks may need" in told["because"]
+    reported, _ = profiled(rank, 12_000)
+    assert "has 47 MiB left to spare, and this node's ranks may need" in reported["because"]
     assert [path.name for path in rank.folder.iterdir()] == ["00003.page"]
 
 
@@ -267,8 +265,8 @@ def test_where_the_node_has_too_little_memory_the_trace_is_written_elsewhere(sma
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     fill(rank.folder, 16 + 30)
-    told, trace = profiled(rank)
-    assert told["files"] and trace["traceEvents"] and list((tmp_path / "tmp").iterdir()) == []
+    reported, trace = profiled(rank)
+    assert reported["files"] and trace["traceEvents"] and list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_packing_ends_where_others_need_the_room(small):
@@ -293,8 +291,8 @@ def test_a_profiled_training_is_the_same_to_the_bit(rank):
     asked = Profiler(rank)
     (plain, state), (profiled, other) = train(False), train(True)
     assert all(map(torch.equal, plain, profiled)) and torch.equal(state, other)
-    told, _ = rank.written(asked)
-    assert told["files"]
+    reported, _ = rank.written(asked)
+    assert reported["files"]
 
 
 def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
@@ -315,10 +313,14 @@ def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
         raise ValueError("after it")
     """
     rank = Rank(tmp_path, source, DISTDBG_PROFILE="2:9")
-    (told,) = rank.said("profile")
-    assert (told["first"], told["last"], told["missing"]) == (2, 3, "the script's own profiler began in step 4")
-    with gzip.open(rank.node_dir / told["files"][0]["file"]) as file:
+    (reported,) = rank.said("profile")
+    assert (reported["first"], reported["last"], reported["missing"]) == (
+        2,
+        3,
+        "the script's own profiler began in step 4",
+    )
+    with gzip.open(rank.node_dir / reported["files"][0]["file"]) as file:
         assert json.load(file)[HEADER]["rank"] == 3
     assert rank.err.rstrip().endswith("ValueError: after it"), rank.err
     assert rank.err.startswith("Traceback (most recent call last):"), "neither distdbg nor torch says that it profiles"
-    assert {path.name for path in rank.node_dir.iterdir() if "profile" in path.name} == {told["files"][0]["file"]}
+    assert {path.name for path in rank.node_dir.iterdir() if "profile" in path.name} == {reported["files"][0]["file"]}

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from distdbg.worker.profile.lines import Lines
+from distdbg.worker.profile.events import Lines
 
 OURS = "distdbg/worker/profile/profiler.py"
 

@@ -60,7 +60,7 @@ class Rank:
         return [m for m in self.messages if m["op"] == op]
 
 
-def test_an_uncaught_exception_is_told_with_its_place(tmp_path):
+def test_an_uncaught_exception_is_reported_with_its_place(tmp_path):
     rank = Rank(tmp_path, "import json\ndef load(x):\n    json.loads(x)\nload('{')\n")
     assert rank.said("hello")[0]["rank"] == 3
     (error,) = rank.said("exception")
@@ -72,11 +72,70 @@ def test_an_uncaught_exception_is_told_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "exit"), [("import sys; sys.exit(7)", 7), ("pass", 0), ("raise SystemExit('x')", 1)])
-def test_the_end_of_a_script_is_told(tmp_path, code, exit):
+def test_the_end_of_a_script_is_reported(tmp_path, code, exit):
     rank = Rank(tmp_path, code)
     assert [m["exit"] for m in rank.said("script-end")] == [exit]
     assert rank.said("exception") == []
     assert rank.page.phase == "exiting"
+
+
+LEAVE = """
+    import os, sys, pickle
+    def leave():
+        assert pickle.loads(pickle.dumps(os._exit)) is os._exit
+        if not os.fork():
+            os._exit(4)
+        {call}
+    leave()
+"""
+
+
+@pytest.mark.parametrize(("how", "call"), [("SystemExit", "sys.exit(7)"), ("os._exit", "os._exit(7)")])
+def test_the_line_that_ends_the_process_is_reported_once(tmp_path, how, call):
+    rank = Rank(tmp_path, LEAVE.format(call=call))
+    (end,) = rank.said("script-end")
+    assert (end["how"], end["exit"], end["where"]) == (how, 7, [str(tmp_path / "script.py"), 7, "leave"])
+    assert (rank.process.returncode, rank.err) == (7, "")
+
+
+CATCHES = """
+    import os, sys
+    class Shown(Exception):
+        def show(self): print(self)
+    def work():
+        raise Shown("bad row")
+    def main():
+        try:
+            work()
+        except Shown as error:
+            {code}
+    main()
+"""
+
+
+@pytest.mark.parametrize("code", ["sys.exit(1)", "os._exit(1)", "raise SystemExit(2) from None"])
+def test_the_exception_that_was_turned_into_an_exit_is_reported(tmp_path, code):
+    rank = Rank(tmp_path, CATCHES.format(code=code))
+    (error,) = rank.said("exception")
+    assert (error["type"], error["where"]) == ("Shown", [str(tmp_path / "script.py"), 6, "work"])
+    assert (rank.err, rank.process.returncode) == ("", 2 if "2" in code else 1)
+
+
+def test_an_exit_without_an_error_has_none_behind_it(tmp_path):
+    assert Rank(tmp_path, CATCHES.format(code="sys.exit(0)")).said("exception") == []
+
+
+def test_clicks_exception_is_found_though_click_exits_after_its_handler(tmp_path):
+    source = """
+        import click
+        @click.command()
+        def main():
+            raise click.ClickException("no such rate")
+        main()
+    """
+    rank = Rank(tmp_path, source)
+    (error,) = rank.said("exception")
+    assert (error["type"], error["where"][1]) == ("click.exceptions.ClickException", 5)
 
 
 def test_off_is_off(tmp_path):
@@ -88,15 +147,17 @@ def test_off_is_off(tmp_path):
 def test_a_worker_side_that_cannot_start_says_why_and_the_script_runs(tmp_path):
     rank = Rank(tmp_path, "print('trained')", DISTDBG_ATTEMPT="one")
     assert (rank.process.returncode, rank.out) == (0, "trained\n")
-    (told,) = [m for m in rank.messages if m.get("kind") == "worker-failed"]
-    assert told["error"].startswith("ValueError") and "'one'" in told["error"]
+    (reported,) = [m for m in rank.messages if m.get("kind") == "worker-failed"]
+    assert reported["error"].startswith("ValueError") and "'one'" in reported["error"]
 
 
 def test_the_preset_deterministic_throws_torchs_own_switch_too(tmp_path):
     (switch,) = [v for v in load_preset("deterministic").variables if v.name.startswith("DISTDBG_")]
-    told = "print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())"
-    assert Rank(tmp_path, f"import torch; {told}", **{switch.name: switch.value}).out == "True True\n"
-    assert Rank(tmp_path, f"import torch; {told}").out == "False False\n"
+    reported = (
+        "print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())"
+    )
+    assert Rank(tmp_path, f"import torch; {reported}", **{switch.name: switch.value}).out == "True True\n"
+    assert Rank(tmp_path, f"import torch; {reported}").out == "False False\n"
 
 
 def test_a_forked_child_says_nothing_and_leaves_the_page_alone(tmp_path):
@@ -152,7 +213,7 @@ def test_steps_and_batches_are_counted(tmp_path, workers, options):
 
 
 @pytest.mark.slow
-def test_an_exception_being_handled_is_told_when_asked(tmp_path):
+def test_an_exception_being_handled_is_reported_when_asked(tmp_path):
     source = """
         import torch.distributed, time
         try:

@@ -16,7 +16,7 @@ from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import Watches, outputs, start
 from distdbg.worker.watch.figures import statistics, tensors_in
 from distdbg.worker.watch.numerics import NumericsWatch
-from distdbg.worker.watch.origin import origin
+from distdbg.worker.watch.outputs import origin
 
 pytestmark = pytest.mark.slow  # torch in this process
 
@@ -24,19 +24,19 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
 class Rank:
     def __init__(self, folder):
-        self.told, self.dropped = [], []
+        self.reported, self.dropped = [], []
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.dropped.append(what))
         self.watch = NumericsWatch(self)
 
     def fact(self, kind, **fields):
-        self.told.append(fields)
+        self.reported.append(fields)
         return True
 
     def hear(self, event, subject):
@@ -88,7 +88,7 @@ def test_a_watched_training_is_the_same_to_the_bit(rank, net):
     watched = train(net, watch=True)
     assert all(torch.equal(a, b) for a, b in zip(plain[0], watched[0], strict=True))
     assert torch.equal(plain[1], watched[1])
-    assert rank.told == []
+    assert rank.reported == []
 
 
 def test_a_watched_model_can_be_copied_pickled_and_compiled(rank, net):
@@ -122,7 +122,7 @@ def hooks(net):
     return sum(len(module._forward_hooks) for module in net.modules())
 
 
-def test_after_a_save_the_hooks_are_back_without_any_forward_that_is_told(rank, net):
+def test_after_a_save_the_hooks_are_back_without_any_forward_that_is_reported(rank, net):
     rank.watch.model(net)
     rank.hear("save", None)
     rank.hear("save", None)
@@ -175,7 +175,7 @@ def test_off_the_cpu_hooks_stand_only_from_a_bad_loss_to_the_next_good_one(rank,
         assert hooks(net) == 4
         rank.backward(torch.tensor(1.0, requires_grad=True))  # now it is read at once
         loss.sent = 0.0
-    assert hooks(net) == 0 and rank.told == []
+    assert hooks(net) == 0 and rank.reported == []
 
 
 def test_no_tensor_is_kept_alive(rank, net):
@@ -188,7 +188,7 @@ def test_no_tensor_is_kept_alive(rank, net):
     assert len(traced_outputs.calls) == 4
 
 
-def test_a_skipped_step_is_nothing_and_a_taken_one_is_told_once(rank, net):
+def test_a_skipped_step_is_nothing_and_a_taken_one_is_reported_once(rank, net):
     rank.watch.model(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 
@@ -206,18 +206,18 @@ def test_a_skipped_step_is_nothing_and_a_taken_one_is_told_once(rank, net):
     bad = torch.full((2, 4), float("nan"))
     step(bad, take=False)
     step(torch.randn(2, 4), take=True)
-    assert rank.told == []
+    assert rank.reported == []
     optimizer.found_inf = torch.ones(1)
     step(bad, take=True, skip=True)
     del optimizer.found_inf
-    assert rank.told == []
+    assert rank.reported == []
     step(bad, take=True, skip=True)
-    assert rank.told == [], "the optimizer left it out by itself"
+    assert rank.reported == [], "the optimizer left it out by itself"
     step(torch.randn(2, 4), take=True)
     step(bad, take=True)
     step(bad, take=True)
-    (told,) = rank.told
-    assert (told["made"], told["stepped"], told["input"]["nan"]) == ("data", True, 8)
+    (reported,) = rank.reported
+    assert (reported["made"], reported["stepped"], reported["input"]["nan"]) == ("data", True, 8)
 
 
 def test_weights_that_were_bad_before_are_said_to_be(rank, net):
@@ -227,20 +227,20 @@ def test_weights_that_were_bad_before_are_said_to_be(rank, net):
     output = net(torch.randn(2, 4))
     rank.backward(output.sum())
     rank.watch.finish(failed=True)
-    (told,) = rank.told
-    assert (told["module"], told["bad_weights"], told["bad_weight_names"]) == ("2", 1, ["2.bias"])
-    assert told["stepped"] is False
+    (reported,) = rank.reported
+    assert (reported["module"], reported["bad_weights"], reported["bad_weight_names"]) == ("2", 1, ["2.bias"])
+    assert reported["stepped"] is False
 
 
 def test_without_a_model_the_reason_is_said(rank, net):
     rank.backward((net(torch.randn(2, 4)) / 0).sum())
     rank.watch.finish(failed=True)
-    assert "distdbg.watch(model)" in rank.told[0]["because"]
+    assert "distdbg.watch(model)" in rank.reported[0]["because"]
 
 
 def test_figures_count_what_is_not_finite():
-    told = statistics(torch.tensor([[1.0, float("nan"), float("inf")], [0.0, -float("inf"), 3.0]]))
-    assert told == {"shape": [2, 3], "dtype": "float32", "count": 6, "nan": 1, "inf": 1, "neginf": 1, "zeros": 1,
+    reported = statistics(torch.tensor([[1.0, float("nan"), float("inf")], [0.0, -float("inf"), 3.0]]))
+    assert reported == {"shape": [2, 3], "dtype": "float32", "count": 6, "nan": 1, "inf": 1, "neginf": 1, "zeros": 1,
                     "min": 0.0, "max": 3.0, "mean": pytest.approx(4 / 3)}  # fmt: skip
     assert len(tensors_in({"a": [torch.ones(1), torch.ones(1, dtype=torch.long)], "b": (torch.ones(2),)})) == 2
     assert origin([])["made"] == "unknown"
@@ -254,7 +254,7 @@ def test_a_level_that_cannot_be_begun_costs_the_others_nothing(rank, net, monkey
     assert hooks(net) == 0
     watches.model(net)
     assert hooks(net) == 4
-    assert [told["watch"] for told in rank.told] == ["gradients", "model"]
+    assert [reported["watch"] for reported in rank.reported] == ["gradients", "model"]
     watches.end()
     assert hooks(net) == 0
 

@@ -36,25 +36,25 @@ DDP = BREAK.replace('/home/me/train.py", line 14, in torch_dynamo_resume_in_step
 
 
 class Ears(Bus):
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
 class Rank:
     def __init__(self):
-        self.told = []
+        self.reported = []
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: pytest.fail(str(what)))
         self.link = self
 
     def send(self, op, fields, *, last_words=False):
-        self.told.append(fields)
+        self.reported.append(fields)
         return True
 
     def fact(self, kind, **fields):
         return self.send("fact", {"kind": kind, **fields})
 
     def of(self, guard):
-        return [told for told in self.told if told.get("guard") == guard]
+        return [reported for reported in self.reported if reported.get("guard") == guard]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_where_ddp_leaves_the_graph_by_itself_nothing_is_broken(rank):
     assert rank.of("graph-break") == []
 
 
-def test_breaks_and_recompilations_are_told_by_the_users_lines(rank):
+def test_breaks_and_recompilations_are_reported_by_the_users_lines(rank):
     hear(rank.watch, str=["/home/me/train.py", 1])
     compiles(rank.watch, (0, 0))
     for _ in range(2):
@@ -117,8 +117,8 @@ def test_torch_gives_up_at_its_limit(rank):
     compiles(rank.watch, (0, 1), reason="0/0: name == 'a'")
     compiles(rank.watch, (0, 2), reason="0/1: name == 'b'", fail="Dynamo recompile limit exceeded")
     rank.watch.finish(failed=False)
-    (told,) = rank.of("recompile")
-    assert (told["count"], told["gave_up"], told["guard_failed"]) == (1, True, "name == 'a'")
+    (reported,) = rank.of("recompile")
+    assert (reported["count"], reported["gave_up"], reported["guard_failed"]) == (1, True, "name == 'a'")
     assert rank.of("compile")[0]["compiled"] == 2
 
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
-from distdbg.launch.replay.definitions import definitions_of
-from distdbg.launch.replay.forward import replay
+from distdbg.launch.replay.forward import definitions_of, replay
 from distdbg.launch.replay.replay_report import replay_report
 from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.bus import Bus
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
@@ -41,7 +40,7 @@ class Rank:
         (folder / "node").mkdir()
         self.folder = folder / "00000" / "nonfinite"
         self.folder.mkdir(parents=True)
-        self.stem, self.told, self.trouble, self.saves = f"{folder}/node/00000", [], [], []
+        self.stem, self.reported, self.trouble, self.saves = f"{folder}/node/00000", [], [], []
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.trouble.append(what))
         self.bus.subscribe("save", self.saves.append)
@@ -49,7 +48,7 @@ class Rank:
         self.watch = NumericsWatch(self, NonfiniteDump(self, RootWatch(self)))
 
     def fact(self, kind, **fields):
-        (self.told if kind == "guard" else self.trouble).append(fields)
+        (self.reported if kind == "guard" else self.trouble).append(fields)
         return True
 
     def send(self, op, fields, **_how):
@@ -120,8 +119,11 @@ def bad_step(rank, net, **kwargs):
 def test_what_went_in_and_the_model_are_saved_and_run_again_to_the_same_end(rank, net):
     before = [p.detach().clone() for p in net.parameters()]
     batch = bad_step(rank, net)
-    (told,) = rank.told
-    assert told["dump"] == {"files": ["batch.pt", "model.pkl", "state.pt", "script.py", "about.json"], "because": {}}
+    (reported,) = rank.reported
+    assert reported["dump"] == {
+        "files": ["batch.pt", "model.pkl", "state.pt", "script.py", "about.json"],
+        "because": {},
+    }
     saved = torch.load(rank.folder / "batch.pt", weights_only=True)
     assert torch.equal(saved["args"][0]["x"], batch["x"]) and saved["kwargs"] == {"names": ["a"]}
     state = torch.load(rank.folder / "state.pt", weights_only=True)
@@ -129,7 +131,7 @@ def test_what_went_in_and_the_model_are_saved_and_run_again_to_the_same_end(rank
     assert torch.isfinite(state["first.weight"]).all() and state["first.weight"].shape == before[0].shape
     found = replay(rank.folder)
     assert found.fields is not None
-    assert (told["made"], told["module"]) == ("module", ""), "of log nothing was left to be looked at"
+    assert (reported["made"], reported["module"]) == ("module", ""), "of log nothing was left to be looked at"
     assert (found.fields["made"], found.fields["module"]) == ("module", "log")
     assert found.fields["input"]["zeros"] == net.dropped > 0, "the same units were dropped"
     report = replay_report(found, "about.json")
@@ -167,13 +169,13 @@ def test_a_batch_that_is_not_plain_is_said_and_not_replayed(rank, net):
         replay(rank.folder)
 
 
-def test_without_room_nothing_is_written_and_the_reason_is_told(rank, net, monkeypatch):
+def test_without_room_nothing_is_written_and_the_reason_is_reported(rank, net, monkeypatch):
     class Full:
         f_bavail, f_blocks, f_frsize = 1, 4, 4096 >> 6
 
     monkeypatch.setattr(os, "statvfs", lambda _path: Full)
     bad_step(rank, net)
-    because = rank.told[0]["dump"]["because"]
+    because = rank.reported[0]["dump"]["because"]
     assert "MiB left" in because["batch.pt"] and "MiB left" in because["state.pt"] and "model.pkl" in because
     assert not (rank.folder / "batch.pt").exists()
     with pytest.raises(NothingToAnalyse, match="MiB left"):
@@ -186,7 +188,7 @@ def test_a_file_that_cannot_be_written_leaves_no_half_of_it(rank, net, monkeypat
 
     monkeypatch.setattr(torch, "save", broken)
     bad_step(rank, net)
-    assert "No space left" in rank.told[0]["dump"]["because"]["batch.pt"]
+    assert "No space left" in rank.reported[0]["dump"]["because"]["batch.pt"]
     assert [p.name for p in Path(rank.stem).parent.iterdir()] == []
     assert AgentFiles(rank, "x").folder == str(Path(rank.stem).parent)
 
@@ -201,15 +203,19 @@ def test_what_all_ranks_see_leaves_the_model_to_the_first_of_them(rank, net, sec
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     rank.watch.model(net)
     rank.step(net, {"x": torch.full((2, 4), torch.nan)}, optimizer=optimizer)
-    (told,) = rank.told
-    assert told["made"] == "data" and all(not torch.isfinite(p).all() for p in net.parameters()), "the step was taken"
-    assert told["dump"] == {"files": ["batch.pt", "script.py", "about.json"], "because": {}, "model_of_rank": 0}
+    (reported,) = rank.reported
+    assert reported["made"] == "data" and all(not torch.isfinite(p).all() for p in net.parameters()), (
+        "the step was taken"
+    )
+    assert reported["dump"] == {"files": ["batch.pt", "script.py", "about.json"], "because": {}, "model_of_rank": 0}
 
 
 def test_what_the_first_rank_may_not_see_at_this_step_is_saved_whole(rank, net, second):
     bad_step(rank, net)
-    (told,) = rank.told
-    assert {"batch.pt", "state.pt", "model.pkl"} <= set(told["dump"]["files"]) and "model_of_rank" not in told["dump"]
+    (reported,) = rank.reported
+    assert {"batch.pt", "state.pt", "model.pkl"} <= set(reported["dump"]["files"]) and "model_of_rank" not in reported[
+        "dump"
+    ]
     assert json.loads((rank.folder / "about.json").read_text())["model_of_rank"] is None
     assert replay(rank.folder).fields is not None
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
@@ -28,14 +28,14 @@ class Rank:
 
     def __init__(self, folder):
         self.stem = f"{folder}/00000"
-        self.told, self.lines, self.dropped = [], [], []
+        self.reported, self.lines, self.dropped = [], [], []
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.dropped.append(what))
         self.link = self
         self.watch = GradientWatch(self)
 
     def fact(self, kind, **fields):
-        self.told.append({"kind": kind, **fields})
+        self.reported.append({"kind": kind, **fields})
         return True
 
     def send(self, op, fields, **_how):
@@ -75,7 +75,7 @@ def test_the_figures_are_torchs_own_by_layer_in_the_models_order(rank, net):
         net[0].weight.grad[:16] = 0
     rank.watch.model(net)
     rank.hear("optimizer", optimizer)
-    (table,), (line,) = rank.told, rank.lines
+    (table,), (line,) = rank.reported, rank.lines
     assert (table["layers"], table["kinds"], table["rows"]) == (["0", "2"], ["Linear", "Linear"], {"0": 64})
     for n, layer in enumerate((net[0], net[2])):
         both = torch.cat([layer.weight.grad.flatten(), layer.bias.grad])
@@ -118,7 +118,10 @@ def test_each_optimizer_has_layers_and_samples_of_its_own(rank, net):
             backward(other, two)
             rank.watch.model(other)
             rank.hear("optimizer", two)
-    assert [(t["optimizer"], t["of"], t["layers"]) for t in rank.told] == [(0, "SGD", ["0", "2"]), (1, "Adam", [""])]
+    assert [(t["optimizer"], t["of"], t["layers"]) for t in rank.reported] == [
+        (0, "SGD", ["0", "2"]),
+        (1, "Adam", [""]),
+    ]
     assert [line["optimizer"] for line in rank.lines] == [0, 1, 0]
 
 
@@ -129,7 +132,7 @@ def test_a_model_and_what_stands_around_it_are_one(rank, net):
     rank.watch.model(whole)
     rank.watch.model(net)
     rank.hear("optimizer", optimizer)
-    assert rank.told[0]["layers"] == ["0", "2"]
+    assert rank.reported[0]["layers"] == ["0", "2"]
 
 
 def test_rows_without_any_gradient_are_counted_until_they_had_one(rank, net):
@@ -162,7 +165,7 @@ def test_embeddings_shared_weights_and_small_layers_have_no_units(rank):
     net(torch.arange(3)).sum().backward()
     rank.watch.model(net)
     rank.hear("optimizer", optimizer)
-    (table,) = rank.told
+    (table,) = rank.reported
     assert table["layers"] == ["0", "1", "2", "4"]
     assert table["rows"] == {"1": 100}
 
@@ -199,7 +202,7 @@ def test_half_precision_does_not_overflow_and_double_is_taken(rank):
         layer.weight.grad = torch.full((4, 4), 6e4, dtype=kind)
         rank.hear("optimizer", optimizer)
         assert rank.lines[-1]["total"] == pytest.approx(2.4e5, rel=1e-3)
-    assert rank.told[0]["layers"] == ["parameter 0", "parameter 1"], "no model was seen"
+    assert rank.reported[0]["layers"] == ["parameter 0", "parameter 1"], "no model was seen"
 
 
 def test_parameters_that_change_begin_a_new_table_and_lines_thin_out(rank, net, monkeypatch):
@@ -211,12 +214,12 @@ def test_parameters_that_change_begin_a_new_table_and_lines_thin_out(rank, net, 
     monkeypatch.setattr(gradients, "_DOUBLES_AFTER", 100)
     for _ in range(110):
         rank.hear("optimizer", optimizer)
-    assert [t["table"] for t in rank.told] == [0, 1]
-    assert rank.told[1]["layers"] == ["0", "2"]
+    assert [t["table"] for t in rank.reported] == [0, 1]
+    assert rank.reported[1]["layers"] == ["0", "2"]
     assert len(rank.lines) == 5, "at 1, 11, 21, 41 and 81: each line is full, and doubles the distance"
 
 
-def test_a_fact_that_was_dropped_is_told_at_the_next_sample(rank, net, monkeypatch):
+def test_a_fact_that_was_dropped_is_reported_at_the_next_sample(rank, net, monkeypatch):
     optimizer = torch.optim.SGD(net.parameters())
     backward(net)
     with monkeypatch.context() as patch:
@@ -225,4 +228,4 @@ def test_a_fact_that_was_dropped_is_told_at_the_next_sample(rank, net, monkeypat
     assert rank.lines == []
     for _ in range(10):
         rank.hear("optimizer", optimizer)
-    assert len(rank.told) == len(rank.lines) == 1
+    assert len(rank.reported) == len(rank.lines) == 1

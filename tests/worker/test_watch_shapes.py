@@ -9,9 +9,8 @@ import torch
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
-from distdbg.worker.watch.described import describe, signature
 from distdbg.worker.watch.root import RootWatch
-from distdbg.worker.watch.shapes import ShapeWatch
+from distdbg.worker.watch.shapes import ShapeWatch, describe, signature
 
 pytestmark = pytest.mark.slow  # torch in this process
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _install_later(self, module, install):
+    def _install_later(self, point):
         pass
 
 
@@ -27,15 +26,15 @@ class Rank:
     """What a session is to a watch. `text` is what the agent would have moved into the run directory last."""
 
     def __init__(self, folder, rank=0):
-        self.rank, self.stem, self.told = rank, f"{folder}/00000", []
+        self.rank, self.stem, self.reported = rank, f"{folder}/00000", []
         self.page = PageWriter(str(folder / "page"), 0, 1)
-        self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.told.append(what))
+        self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.reported.append(what))
         self.link, self.text, self.messages = self, "", 0
         self.root = RootWatch(self)
         self.watch = ShapeWatch(self, self.root)
 
     def fact(self, *what, **more):
-        self.told.append((what, more))
+        self.reported.append((what, more))
         return True
 
     def send(self, op, fields, **_how):
@@ -68,7 +67,7 @@ def rank(tmp_path):
     made = Rank(tmp_path)
     yield made
     made.watch.end()
-    assert made.told == []
+    assert made.reported == []
 
 
 def batch(size):
@@ -110,7 +109,7 @@ def test_another_shape_is_another_table_up_to_twenty(rank):
     assert hooks(net) == 0, "nobody listens any more"
 
 
-def test_a_forward_that_raises_is_told_as_far_as_it_came(rank):
+def test_a_forward_that_raises_is_reported_as_far_as_it_came(rank):
     net = Net()
     rank.watch.model(net)
     with pytest.raises(ValueError, match="13"):

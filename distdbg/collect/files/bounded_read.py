@@ -26,7 +26,7 @@ def read_whole(path: Path, most: int) -> tuple[str | None, str]:
 
 
 def read_bytes(path: Path, most: int) -> tuple[bytes | None, str]:
-    """As read_whole, not decoded."""
+    """Like read_whole, without decoding."""
     data, _, why = _read(path, most, from_end=False)
     return data, why
 

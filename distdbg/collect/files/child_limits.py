@@ -43,7 +43,7 @@ class MemoryLimit:
         return min(self.size, _ANY_FILE + _PER_BYTE * length)
 
     def exceeded(self, length: int) -> str:
-        """Why a file of which `length` bytes were unpacked was not read."""
+        """Why a file was not read, of which `length` bytes were unpacked."""
         if self.for_content(length) < self.size:
             return (
                 f"reading it takes more than {_ANY_FILE >> 30} GiB of memory and {_PER_BYTE} bytes for each of its "
@@ -58,7 +58,7 @@ class MemoryLimit:
 
 
 def memory_limit(free: int | None) -> MemoryLimit:
-    """The limit of a reader on a machine that has `free` bytes; None where nobody knows."""
+    """The limit of a reader on a machine that has `free` bytes; None where that is not known."""
     most = MOST_MEMORY if free is None else min(MOST_MEMORY, int(free * _SHARE_OF_FREE))
     return MemoryLimit(most, most < MOST_MEMORY)
 
@@ -78,13 +78,14 @@ def limit_memory() -> MemoryLimit:
 
 
 def limit_memory_of_file(limit: MemoryLimit, length: int, before: int) -> None:
-    """Below `limit`: what a file may take of which `length` bytes are known. `before`: own_bytes() before it."""
+    """Limit the memory that a file of `length` known bytes may take, below `limit`. `before`: own_bytes() before it."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (min(hard, before + limit.for_content(length)), hard))
 
 
 def limit_cpu(seconds: int = MOST_CPU_S) -> None:
-    """From now on; the kernel ends the process with SIGXCPU. A hard limit, as login nodes have, stays as it is."""
+    """Limit this process's CPU time from now on; the kernel ends it with SIGXCPU. An existing hard limit, as on login
+    nodes, is kept."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most, hard = int(used.ru_utime + used.ru_stime) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -6,22 +6,27 @@ Unknown, and the others are still read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from distdbg.collect.files.bounded_read import LineReader, read_bytes, read_end, read_whole
+from distdbg.collect.files.bounded_read import LineReader, read_bytes, read_whole
+from distdbg.collect.files.foreign_kinds import kind_of
+from distdbg.collect.files.log_text import STDIN, LogText
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.collect.runs.dump_evidence import evidence_of
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
-from distdbg.evidence.logs.rank_names import rank_of_name, rank_that_is_said
-from distdbg.evidence.logs.ranks import is_log, read_log
-from distdbg.evidence.logs.watchdog import read_watchdogs
+from distdbg.evidence.logs.assembly import JobLogs
+from distdbg.evidence.logs.candidates import Candidates
+from distdbg.evidence.logs.job import LogReader
+from distdbg.evidence.logs.process import LoggedProcess
+from distdbg.evidence.logs.rank_names import NameFacts, facts_of_name, rank_of_name
+from distdbg.evidence.logs.watchdog import Watchdogs
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.evidence.stacks.gdb_text import is_gdb_text, read_gdb_text
 from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
 from distdbg.model import Unknown, fold_ranks
@@ -32,13 +37,22 @@ _HEAD = 16 << 10
 _HEAD_LINES = 200
 _MOST_STACKS = 32 << 20
 _MOST_TEXT_STACKS = 128 << 20
-_MOST_LOG = 8 << 20
+_NO_KERNEL_LOG = "no kernel log was given"
 _MOST_NAMED = 20
-_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+#: Of a collective that timed out: one rank's lines do not say who was missing.
+_LEAST_COMPARED = 2
+
+
+#: called with what is being read, and which share of all (0 to 1) is done, None where that is not known
+Progress = Callable[[str, float | None], None]
+
+
+def not_shown(text: str, share: float | None) -> None:
+    """For who shows no progress."""
 
 
 @dataclass
-class _Rank:
+class _RankEvidence:
     """What was found of one rank."""
 
     recorder: RecorderLog | None = None
@@ -48,22 +62,42 @@ class _Rank:
 
 
 class ForeignFiles:
-    """Reads files one by one; `evidence` is what they tell together, whatever their order was."""
+    """Reads files one by one, in any order; `evidence` is the result of all of them."""
 
-    def __init__(self, signatures: Signatures | None = None) -> None:
+    def __init__(
+        self, signatures: Signatures | None = None, progress: Progress = not_shown, *, of_several: bool = False
+    ) -> None:
+        """`of_several`: each log holds lines of several ranks, and its name says none."""
         self.signatures = signatures or Signatures()
         self.unknown: list[Unknown] = []
         self.recognised = 0
-        self._ranks: dict[int, _Rank] = {}
-        self._logs: dict[str, tuple[str, dict[int, dict[str, Any]]]] = {}
+        self._ranks: dict[int, _RankEvidence] = {}
+        self._logs = LogReader()
+        self._job: JobLogs | None = None
+        self._progress = progress
+        self._of_several = of_several
+        #: bytes of all files, 0 where that is not known, and of those that were read
+        self._size = self._done = 0
+        self._seen_stacks = False
         self._frames: dict[Frame, Frame] = {}
         self._foreign: list[str] = []
+        self._watchdogs = Watchdogs()
+        #: ranks of which nothing else is known
+        self._of_watchdogs: set[int] = set()
+        self._one_watchdog = False
 
     def read(self, files: Iterable[tuple[Path, str]]) -> None:
         """Each with the name that citations use."""
+        named = sorted(files, key=lambda item: item[1])
+        sizes = [_size(path) for path, _ in named]
+        self._size = sum(sizes) if STDIN not in dict(named) else 0
         with RecorderReader(self.signatures) as recorders:
-            for path, name in sorted(files, key=lambda item: item[1]):
+            for (path, name), size in zip(named, sizes, strict=True):
                 self._one(path, name, recorders)
+                self._done += size
+        self._progress("", None)
+        self._read_job()
+        self._add_watchdogs()
         for name in self._foreign[:_MOST_NAMED]:
             self._note(name, "it is of no kind that distdbg knows")
         if len(self._foreign) > _MOST_NAMED:
@@ -71,7 +105,8 @@ class ForeignFiles:
 
     @property
     def useful(self) -> bool:
-        return bool(self._ranks or any(told for _, told in self._logs.values()))
+        """Whether anything was read: of any text it can be said what it holds."""
+        return bool(self._ranks or self._seen_stacks or not self._logs.empty)
 
     def _note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -81,17 +116,22 @@ class ForeignFiles:
         self.unknown.append(Unknown(what, because, decisive=True))
 
     def _one(self, path: Path, name: str, recorders: RecorderReader) -> None:
+        if path == STDIN:
+            self._log(path, "standard input")
+            return
         head, why = read_bytes(path, _HEAD)
         if head is None:
             self._lost(name, why or "it is missing")
             return
-        kind = _kind(head)
+        kind = kind_of(head)
         if kind == "recorder":
             self._recorder(path, name, recorders)
         elif kind == "stacks":
             self._stacks(path, name)
         elif kind == "text":
             self._text(path, name)
+        elif kind == "log":
+            self._log(path, name)
         elif kind == "empty":
             self._note(name, "it is empty")
         elif kind:
@@ -117,7 +157,7 @@ class ForeignFiles:
             return
         for what, because in log.losses():
             self._lost(f"of the recorder of rank {rank} ({name}) {what}", because)
-        had = self._ranks.setdefault(rank, _Rank())
+        had = self._ranks.setdefault(rank, _RankEvidence())
         if had.recorder is None:
             had.recorder, had.recorder_path = log, name
             return
@@ -151,70 +191,116 @@ class ForeignFiles:
         self.recognised += 1
         rank = rank_of_name(name, not_these={t.pid for t in threads} | {t.os_id for t in threads})
         if rank is None:
-            self._lost(name, "the rank of these stacks is not known: its name does not end in a rank")
+            self._stacks_without_rank(name, threads)
             return
-        self._ranks.setdefault(rank, _Rank()).stacks.append((name, threads))
+        self._ranks.setdefault(rank, _RankEvidence()).stacks.append((name, threads))
+
+    def _stacks_without_rank(self, name: str, threads: Sequence[Thread]) -> None:
+        """Report where each process without a rank is; this gives no verdict."""
+        self._seen_stacks = True
+        because = "the rank of these stacks is not known: its name does not end in a rank"
+        for pid in list(dict.fromkeys(thread.pid for thread in threads))[:_MOST_NAMED]:
+            main = next(t for t in threads if t.pid == pid)
+            at = next(iter(main.user_frames), None) or next(iter(main.frames), None)
+            self._lost(f"the rank of process {pid} in {name}, which is at {at}", because)
 
     # -- text -----------------------------------------------------------------------------------------------
 
     def _text(self, path: Path, name: str) -> None:
         lines = LineReader(path, _MOST_TEXT_STACKS)
-        if is_pyspy_text(head := "\n".join(islice(lines, _HEAD_LINES))):
-            self._add_stacks(name, read_threads(read_pyspy_text(lines), self._frames))
+        head = "\n".join(islice(lines, _HEAD_LINES))
+        reader = read_pyspy_text if is_pyspy_text(head) else read_gdb_text if is_gdb_text(head) else None
+        if reader is not None:
+            self._add_stacks(name, read_threads(reader(lines), self._frames))
             for what, because in lines.losses():
                 self._lost(f"of {name} {what}", because)
             return
-        tail = read_end(path, _MOST_LOG)
-        if is_log(tail.text) or is_log(head):
-            if tail.before:
-                self._note(
-                    f"the first {tail.before >> 20} MiB of {name}", f"of a log the last {_MOST_LOG >> 20} MiB are read"
-                )
-            self.recognised += 1
-            rank = rank_that_is_said(name)
-            found = read_log(tail, name, rank)
-            self.unknown += found.unknown
-            for number, log in read_watchdogs(tail.text.split("\n"), rank).recorders(self.signatures).items():
-                had = self._ranks.setdefault(number, _Rank())
-                if had.recorder is None:
-                    had.recorder, had.recorder_path = log, name
-            self._logs[name] = (tail.text[-(64 << 10) :], {rank: dict(f) for rank, f in found.ranks.items()})
-        else:
-            self._foreign.append(name)
+        self._log(path, name)
+
+    def _log(self, path: Path, name: str) -> None:
+        """Any text that is nothing else: read once, in blocks."""
+        kept, read = Candidates(), LogText(path)
+        for block in read:
+            kept.feed(block)
+            share = min(1.0, (self._done + read.bytes_read) / self._size) if self._size else None
+            self._progress(f"reading {name}: {kept.lines:,} lines", share)
+        if read.why_cut:
+            self._lost(f"the rest of {name}" if kept.lines else name, read.why_cut)
+        elif not kept.lines:
+            self._note(name, "it is empty")
+        if not kept.lines:
+            return
+        self.recognised += 1
+        self._logs.add(name, kept, NameFacts() if self._of_several else facts_of_name(name), read.form)
+
+    def _read_job(self) -> None:
+        if self._logs.empty:
+            return
+        job = self._job = self._logs.job()
+        self.unknown += job.unknown
+        for owner, path, lines in job.watchdogs:
+            self._watchdogs.read(lines, owner, path)
+
+    def _add_watchdogs(self) -> None:
+        """Use the lines of logs where no recorders were given."""
+        alone = all(had.recorder is None for had in self._ranks.values())
+        found = self._watchdogs.recorders(self.signatures, operations=alone)
+        if len(self._ranks.keys() | found.keys()) < _LEAST_COMPARED:
+            self._one_watchdog = bool(found) or (self._job is not None and self._job.timed_out)
+            return
+        for rank, log in found.items():
+            had = self._ranks.setdefault(rank, _RankEvidence())
+            if had.recorder is None:
+                had.recorder, had.recorder_path = log, self._watchdogs.paths[rank]
+                self._of_watchdogs.add(rank)
+
+    def _shows_silent_ranks(self, size: int) -> bool:
+        """Whether ranks that wrote no line are suspects: not where a rank is known to be behind, nor where most wrote
+        nothing, so that others' logs were not given."""
+        if not self._ranks.keys() <= self._of_watchdogs:
+            return True
+        newest: dict[str, set[int]] = {}
+        for had in self._ranks.values():
+            for (name, _), group in had.recorder.groups.items() if had.recorder else ():
+                newest.setdefault(name, set()).add(group.last)
+        return 2 * len(self._ranks) > size and all(len(numbers) == 1 for numbers in newest.values())
 
     # -- together -------------------------------------------------------------------------------------------
 
     def evidence(self, base: RunEvidence | None = None) -> RunEvidence:
-        """`base` is what a run or a dump of ours tells already; of it, nothing is replaced."""
+        """`base` is the evidence of a run or a dump of ours; nothing in it is replaced."""
         dump = self._dump(base.dump if base else None)
         found = base or evidence_of(dump, {}, [])
         if (base and dump.ranks and base.dump is None) or (base and base.dump is not None):
             found = replace(base, dump=dump)
+        if self._job is None:
+            return replace(found, unknown=(*found.unknown, *self.unknown))
+        job = self._job
         ranks = {rank.rank: rank for rank in found.ranks}
         nodes = list(found.nodes)
-        for number, (name, (text, told)) in enumerate(sorted(self._logs.items())):
-            node = len(nodes) if base is None and not dump.ranks else number
-            for rank, fields in told.items():
-                ranks[rank] = self._with_log(ranks.get(rank), rank, node, fields)
-            if base is None and not dump.ranks:
-                host = next((str(f["host"]) for f in told.values() if "host" in f), "")
-                nodes.append(NodeRecord(node, host, torchrun_tail=text, torchrun_path=name))
-        unknown = (*found.unknown, *self.unknown)
-        return replace(found, ranks=tuple(r for _, r in sorted(ranks.items())), nodes=tuple(nodes), unknown=unknown)
+        if base is None:
+            hosts = dict.fromkeys([*(node.host for node in nodes if node.host), *job.hosts]) or [""]
+            nodes = [NodeRecord(n, host, kernel_unknown_because=_NO_KERNEL_LOG) for n, host in enumerate(hosts)]
+        places = {node.host: node.node_rank for node in nodes}
+        for rank, process in job.ranks.items():
+            node, had = places.get(process.host, 0), ranks.get(rank)
+            ranks[rank] = process.record(node) if had is None else self._with_log(had, process)
+        return replace(
+            found,
+            ranks=tuple(r for _, r in sorted(ranks.items())),
+            nodes=tuple(nodes),
+            unattributed=tuple(process.record(places.get(process.host, 0)) for process in job.unattributed),
+            logs=replace(job.read, one_watchdog=self._one_watchdog),
+            unknown=(*found.unknown, *self.unknown),
+        )
 
-    def _with_log(self, record: RankRecord | None, rank: int, node: int, fields: dict[str, Any]) -> RankRecord:
-        if record is None:
-            return replace(RankRecord(rank, 0, node, ""), **fields)
-        if "stderr_path" not in fields and "nccl" in fields:  # the file of NCCL alone
-            had, fields = record.nccl is not None, {k: v for k, v in fields.items() if k.startswith(("nccl", "host"))}
-        else:
-            had = record.exit_code is not None or bool(record.stderr_tail)
-        if had:
-            path = fields.get("stderr_path") or fields.get("nccl_path", "a log")
-            self._note(f"what {path} tells of rank {rank}", "another source tells it too")
+    def _with_log(self, record: RankRecord, process: LoggedProcess) -> RankRecord:
+        has_end = record.exit_code is not None or bool(record.stderr_tail)
+        if record.nccl is not None if process.only_nccl else has_end:
+            path = process.stderr_path or process.nccl_path or "a log"
+            self._note(f"what {path} says about rank {record.rank}", "another source says it too")
             return record
-        kept = {"host" if record.host else "", *(("nccl", "nccl_tail", "nccl_path") if record.nccl else ())}
-        return replace(record, **{k: v for k, v in fields.items() if k not in kept})
+        return process.added_to(record)
 
     def _dump(self, base: Dump | None) -> Dump:
         found = {rank: self._rank(rank, had, base) for rank, had in sorted(self._ranks.items())}
@@ -226,11 +312,19 @@ class ForeignFiles:
             left = {rank: why for rank, why in base.missing.items() if rank not in ranks}
             return replace(base, ranks=ranks, missing=left | missing, signatures=self.signatures)
         size = max(known | everybody, default=-1) + 1
-        missing |= {rank: "no file of it was given" for rank in range(size) if rank not in known}
+        silent = [rank for rank in range(size) if rank not in known]
+        if self._shows_silent_ranks(size):
+            missing |= dict.fromkeys(silent, "no file of it was given")
+        elif silent:
+            missing, size = {}, 0
+            self._note(
+                f"what rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} did",
+                "no line of a watchdog of theirs was read",
+            )
         t = max((look.t for rank in found.values() for look in rank.looks), default=0.0)
         return Dump("", t, "asked", None, size or None, found, dict(sorted(missing.items())), {}, self.signatures)
 
-    def _rank(self, number: int, had: _Rank, base: Dump | None) -> RankDump:
+    def _rank(self, number: int, had: _RankEvidence, base: Dump | None) -> RankDump:
         before = base.ranks.get(number) if base else None
         if before is not None:
             return self._beside(before, had)
@@ -242,7 +336,7 @@ class ForeignFiles:
         looks[-1] = replace(looks[-1], recorder=had.recorder, recorder_path=had.recorder_path)
         return RankDump(number, pid, 0, "", tuple(looks))
 
-    def _beside(self, before: RankDump, had: _Rank) -> RankDump:
+    def _beside(self, before: RankDump, had: _RankEvidence) -> RankDump:
         """Ours knows more of the same moment; a foreign file fills what it lacks."""
         paths = [path for path, _ in had.stacks] + ([had.recorder_path] if had.recorder else [])
         last = before.last
@@ -250,8 +344,16 @@ class ForeignFiles:
             last = replace(last, recorder=had.recorder, recorder_path=had.recorder_path)
             paths.remove(had.recorder_path)
         for path in paths:
-            self._note(f"what {path} adds", f"distdbg's own dump tells of rank {before.rank} already")
+            self._note(f"what {path} adds", f"distdbg's own dump has rank {before.rank} already")
         return replace(before, looks=(*before.looks[:-1], last))
+
+
+def _size(path: Path) -> int:
+    """In bytes; 0 of what cannot be read, which its reader reports."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _age(log: RecorderLog) -> int:
@@ -269,21 +371,3 @@ def _of_another_job(rank: int, log: RecorderLog) -> str:
 
 def _everybody(log: RecorderLog) -> tuple[int, ...]:
     return max((group.ranks for group in log.groups.values()), key=len, default=())
-
-
-def _kind(head: bytes) -> str:
-    """recorder, stacks, text or empty; a sentence for what is known to be useless, "" for what is not known."""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
-    if packed or not text:
-        return f"it is packed ({packed}): unpack it first" if packed else "empty"
-    if head[:1] == b"\x80" and len(head) > 1 and head[1] <= 5:
-        return "recorder"
-    if b"\0" in head:
-        return ""
-    if text[:1] == b"{":
-        keys = (b'"pg_config"', b'"pg_status"', b'"profiling_name"', b'"comm_lib_version"', b'"collective_seq_id"')
-        return "recorder" if any(key in head for key in keys) else ""
-    if text[:1] == b"[" and b'"frames"' in head[:4096]:
-        return "stacks"
-    return "text"

@@ -1,4 +1,4 @@
-"""Pickles of any origin, read so that nothing in them can execute. Only ever called in a child with bounds.
+"""Read pickles of any origin so that nothing in them can execute. Only ever called in a child with bounds.
 
 Plain containers, numbers and text are all that can be built: a class or a function has no way in. What such a file
 can still do is ask for memory and time without end: collect/files/child_limits.py bounds both.
@@ -10,7 +10,7 @@ import pickle
 from typing import IO, NoReturn
 
 
-class Unreadable(Exception):
+class UnreadablePickle(Exception):
     """Says why."""
 
 
@@ -32,18 +32,18 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def load(file: IO[bytes], kind: type[PlainUnpickler] = PlainUnpickler) -> object:
-    """`file` should have a peek(). Raises Unreadable, MemoryError, and what `file` itself raises on purpose."""
+    """`file` should have a peek(). Raises UnreadablePickle, MemoryError, and what `file` itself raises on purpose."""
     try:
         # Without a peek() the unpickler asks for each opcode's bytes alone: three times as long.
         return kind(file).load()
     except Harmful as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadablePickle(str(error)) from None
     except RecursionError:
-        raise Unreadable(f"it is nested deeper than any {kind.writer} nests") from None
+        raise UnreadablePickle(f"it is nested deeper than any {kind.writer} nests") from None
     except (EOFError, pickle.UnpicklingError) as error:
         cut = isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error)
-        raise Unreadable("it is cut short" if cut else "it is no whole pickle: its content is damaged") from None
-    except (MemoryError, Unreadable):
+        raise UnreadablePickle("it is cut short" if cut else "it is no whole pickle: its content is damaged") from None
+    except (MemoryError, UnreadablePickle):
         raise
     except Exception:  # opcodes that mean nothing end in any exception that Python has
-        raise Unreadable(f"it is no pickle that a {kind.writer} writes") from None
+        raise UnreadablePickle(f"it is no pickle that a {kind.writer} writes") from None

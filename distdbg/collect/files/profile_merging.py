@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from distdbg.collect.files.trace_pieces import pieces
+from distdbg.collect.files.trace_files import pieces
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.evidence.trace.clock import Collectives, HostClock, host_clock
 from distdbg.evidence.trace.marks import HEADER
@@ -25,7 +25,7 @@ _BATCH = 100
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank's trace; `host` is empty where nobody knows."""
+    """One rank's trace; `host` is empty where it is not known."""
 
     rank: int
     path: Path
@@ -59,13 +59,13 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
     start = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, HEADER: about}
     try:
         make_private_folder(target.parent)
-        with WholeFile(target) as file, _Writer(file, start) as writer:
+        with WholeFile(target) as file, _TraceWriter(file, start) as writer:
             for index, head in enumerate(heads):
                 say(f"merging rank {head.trace.rank}, {index + 1} of {len(heads)}")
                 place = TraceSlot(
                     head.trace.rank, head.host, index, len(heads), head.shift_us(base) + offsets[head.host]
                 )
-                trace = _Events(head.trace.path)
+                trace = _TraceEvents(head.trace.path)
                 count += writer.add(Renumbering(place), trace)
                 if trace.cut:
                     cut[head.trace.path] = trace.cut
@@ -79,7 +79,7 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
     return Merged(target, count, tuple(clocks), cut)
 
 
-class _Events:
+class _TraceEvents:
     """A trace's events; then `cut` says in words why it has no more, empty where it was read to its end."""
 
     def __init__(self, path: Path) -> None:
@@ -101,7 +101,7 @@ class _Events:
             self.cut = f"it cannot be read: {error.strerror}"
 
     def header(self) -> dict[str, Any]:
-        """What stands before the events."""
+        """The text before the events."""
         next(iter(self), None)
         return self._splitter.header
 
@@ -119,7 +119,7 @@ class _Head:
 
 
 def _head(trace: RankTrace) -> _Head:
-    header = _Events(trace.path).header()
+    header = _TraceEvents(trace.path).header()
     own = header.get(HEADER)
     host = own.get("host") if isinstance(own, dict) else header.get("host_name")
     base = header.get("baseTimeNanoseconds")
@@ -139,7 +139,7 @@ def _base_at_the_end(path: Path) -> int | None:
 
 
 def _clocks(heads: Sequence[_Head], base_ns: int, say: Callable[[str], None]) -> list[HostClock]:
-    """Of each host, by one rank of it, against the first. Ranks of one host have one clock."""
+    """The clock of each host against the first, by one rank of each host. Ranks of one host share a clock."""
     by_host: dict[str, _Head] = {}
     for head in heads:
         by_host.setdefault(head.host, head)
@@ -154,12 +154,12 @@ def _clocks(heads: Sequence[_Head], base_ns: int, say: Callable[[str], None]) ->
 
 def _collectives(head: _Head, base_ns: int) -> Collectives:
     found = Collectives(head.shift_us(base_ns))
-    for event in _Events(head.trace.path):
+    for event in _TraceEvents(head.trace.path):
         found.see(event)
     return found
 
 
-class _Writer:
+class _TraceWriter:
     """A packed trace, batch by batch. Raises OSError."""
 
     def __init__(self, file: BinaryIO, start: Mapping[str, Any]) -> None:
@@ -169,7 +169,7 @@ class _Writer:
         self._encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
         self._first = True
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> _TraceWriter:
         self._put(self._start)
         return self
 

@@ -23,10 +23,11 @@ from pathlib import Path
 
 from distdbg.collect.files import child_limits, plain_pickle
 from distdbg.collect.files.bounded_read import read_bytes
-from distdbg.collect.files.plain_pickle import Unreadable
+from distdbg.collect.files.plain_pickle import UnreadablePickle
 from distdbg.evidence import jsonl
-from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.recorder.packed import pack
+from distdbg.evidence.recorder.reading import read_recorder
 
 #: 2,000 entries with all their frames have 10 MiB.
 MOST_BYTES = 256 << 20
@@ -35,21 +36,21 @@ MOST_CPU_S = 10
 
 
 def load(path: Path) -> bytes:
-    """The file's content. Raises Unreadable."""
+    """The file's content. Raises UnreadablePickle."""
     data, why = read_bytes(path, MOST_BYTES + 1)
     if data is None:
-        raise Unreadable(why or "it is missing")
+        raise UnreadablePickle(why or "it is missing")
     if len(data) > MOST_BYTES:
-        raise Unreadable(f"it is longer than {MOST_BYTES >> 20} MiB")
+        raise UnreadablePickle(f"it is longer than {MOST_BYTES >> 20} MiB")
     return data
 
 
 def read(data: bytes, signatures: Signatures, sent: int) -> bytes:
-    """One answer. Raises Unreadable, MemoryError."""
+    """One answer. Raises UnreadablePickle, MemoryError."""
     dump = _loaded(data)
     log = read_recorder(dump, signatures)
     if log is None:
-        raise Unreadable("it is no flight recorder's dump")
+        raise UnreadablePickle("it is no flight recorder's dump")
     return pack(log, signatures, sent)
 
 
@@ -59,10 +60,10 @@ def _loaded(data: bytes) -> object:
             return plain_pickle.load(io.BufferedReader(io.BytesIO(data), 1 << 17))
         return jsonl.parse(data.decode("utf-8", "replace"))
     except jsonl.OutOfBounds as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadablePickle(str(error)) from None
     except json.JSONDecodeError as error:
         cut = error.pos >= len(data) - 2 or "Unterminated" in error.msg
-        raise Unreadable("it is cut short" if cut else f"it is not JSON (from byte {error.pos} on)") from None
+        raise UnreadablePickle("it is cut short" if cut else f"it is not JSON (from byte {error.pos} on)") from None
 
 
 def main() -> int:
@@ -79,7 +80,7 @@ def main() -> int:
             child_limits.limit_memory_of_file(limit, length, child_limits.own_bytes())
             answer = read(data, signatures, sent)
             sent = len(signatures.known)
-        except Unreadable as error:
+        except UnreadablePickle as error:
             answer = json.dumps({"because": str(error)}).encode() + b"\n"
         except MemoryError:
             sys.stdout.buffer.write(json.dumps({"because": limit.exceeded(length), "last": True}).encode() + b"\n")

@@ -101,9 +101,7 @@ class RecorderReader:
     def _until_newline(self, until: float) -> bytes:
         while (at := self._buffer.find(b"\n")) < 0:
             self._more(until)
-        line = bytes(self._buffer[:at])
-        del self._buffer[: at + 1]
-        return line
+        return self._exactly(at + 1, until)
 
     def _exactly(self, count: int, until: float) -> bytes:
         while len(self._buffer) < count:

@@ -24,7 +24,7 @@ import stat
 import zlib
 
 from distdbg.collect.files import child_limits, plain_pickle
-from distdbg.collect.files.plain_pickle import PlainUnpickler, Unreadable
+from distdbg.collect.files.plain_pickle import PlainUnpickler, UnreadablePickle
 from distdbg.evidence.memory.analysis import analyse
 from distdbg.evidence.memory.answer import as_plain
 from distdbg.evidence.memory.levels import MOST_HOLDERS
@@ -74,17 +74,17 @@ class _Unpacked(io.RawIOBase):
         while not self._unpack.eof:
             self._packed = self._packed or os.read(self._descriptor, 1 << 17)
             if not self._packed:
-                raise Unreadable("it is cut short (gzip)")
+                raise UnreadablePickle("it is cut short (gzip)")
             try:
                 data = self._unpack.decompress(self._packed, len(into))
             except zlib.error:
-                raise Unreadable("it is no whole gzip file: its content is damaged") from None
+                raise UnreadablePickle("it is no whole gzip file: its content is damaged") from None
             self._packed = self._unpack.unconsumed_tail
             if data:
                 self._left -= len(data)
                 if self._left < 0:
                     most = f"{_MOST_GROWTH} times its length" if self._by_ratio else f"{_MOST_BYTES >> 30} GiB"
-                    raise Unreadable(f"it unpacks to more than {most}: no snapshot does")
+                    raise UnreadablePickle(f"it unpacks to more than {most}: no snapshot does")
                 self._content.add(len(data))
                 into[: len(data)] = data
                 return len(data)
@@ -92,19 +92,19 @@ class _Unpacked(io.RawIOBase):
 
 
 def read(path: str, holders: int, content: Content) -> list[dict[str, object]]:
-    """Raises Unreadable, MemoryError."""
+    """Raises UnreadablePickle, MemoryError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise Unreadable(getattr(error, "strerror", None) or "its name is none") from None
+        raise UnreadablePickle(getattr(error, "strerror", None) or "its name is none") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("it is not a regular file")
+        raise UnreadablePickle("it is not a regular file")
     if not status.st_size:
-        raise Unreadable("it is empty: torch's recorder of C++ stacks leaves such files when it fails")
+        raise UnreadablePickle("it is empty: torch's recorder of C++ stacks leaves such files when it fails")
     packed = os.pread(descriptor, 2, 0) == _GZIP
     if status.st_size > _MOST_BYTES:
-        raise Unreadable(f"it has {status.st_size >> 20} MiB, and no more than {_MOST_BYTES >> 20} MiB are read")
+        raise UnreadablePickle(f"it has {status.st_size >> 20} MiB, and no more than {_MOST_BYTES >> 20} MiB are read")
     if not packed:
         content.add(status.st_size)
     raw = _Unpacked(descriptor, status.st_size, content) if packed else io.FileIO(descriptor)
@@ -112,9 +112,9 @@ def read(path: str, holders: int, content: Content) -> list[dict[str, object]]:
         snapshot = plain_pickle.load(io.BufferedReader(raw, 1 << 20), SnapshotUnpickler)
         return [as_plain(answer) for answer in analyse(snapshot, holders)]
     except NotASnapshot as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadablePickle(str(error)) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        raise Unreadable("its events make no sense together") from None
+        raise UnreadablePickle("its events make no sense together") from None
 
 
 def main() -> int:
@@ -123,7 +123,7 @@ def main() -> int:
     gc.disable()  # it looks for circles while a million dicts are built: two thirds of the time
     try:
         answer = json.dumps({"devices": read(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else MOST_HOLDERS, content)})
-    except Unreadable as error:
+    except UnreadablePickle as error:
         answer = json.dumps({"because": str(error)})
     except MemoryError:
         answer = json.dumps({"because": content.exceeded})

@@ -45,9 +45,15 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int =
     files = list(dict.fromkeys(file for path in given for file in _files(path, unread)))
     lost = LostTime()
     for path, name in files:
-        found, why = _read_or_why(path, name, holders, lost)
-        answers += found
-        unread += [(name, why)] if why else []
+        if lost.spent:
+            unread.append((name, str(lost)))
+            continue
+        begun = time.monotonic()
+        try:
+            answers += read_snapshot_file(path, name, holders)
+        except SnapshotUnreadable as error:
+            lost.add(time.monotonic() - begun)
+            unread.append((name, str(error)))
     if not files and not needed:
         return Snapshots(())
     if not files:
@@ -60,17 +66,6 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int =
         raise nothing_read(unread, "Name a complete file that torch.cuda.memory._dump_snapshot wrote.")
     answers.sort(key=lambda a: (a.rank is None, a.rank or 0, a.path, a.device))
     return Snapshots(tuple(answers), tuple(unread))
-
-
-def _read_or_why(path: Path, name: str, holders: int, lost: LostTime) -> tuple[list[MemoryAnswer], str]:
-    if lost.spent:
-        return [], str(lost)
-    begun = time.monotonic()
-    try:
-        return read_snapshot_file(path, name, holders), ""
-    except SnapshotUnreadable as error:
-        lost.add(time.monotonic() - begun)
-        return [], str(error)
 
 
 def read_one(path: Path, device: int | None) -> MemoryAnswer:

@@ -1,4 +1,7 @@
-"""Scripts as lint reads them: files and folders on the command line, notebooks' code cells, what cannot be read."""
+"""Collect what lint reads: its settings, files and folders of the command line, code cells of notebooks.
+
+Settings come from `[tool.distdbg.lint]` of the nearest pyproject.toml and from the command line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import fnmatch
 import io
 import json
 import os
+import sys
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,17 +18,79 @@ from typing import Any
 
 from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.errors import UsageError
+from distdbg.given_file import read_given
+from distdbg.lint import docs
 from distdbg.lint.script.parsing import MOST_BYTES
 from distdbg.rundir import open_regular
 from distdbg.whole_file import write_whole
 
+_KEYS = ("select", "ignore", "exclude")
 _SUFFIXES = (".py", ".ipynb")
 #: never entered by themselves; a path that is named on the command line always is
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "build", "dist", "distdbg-runs"}
 
 
 @dataclass(frozen=True)
-class Source:
+class LintSettings:
+    wanted: frozenset[str]
+    exclude: tuple[str, ...]
+
+
+def settings_for(
+    paths: Sequence[str], select: Sequence[str], ignore: Sequence[str], exclude: Sequence[str]
+) -> LintSettings:
+    """Options win over the file: --select replaces its list, --ignore and --exclude add to it."""
+    table, where = _table(Path(paths[0]))
+    known = {doc.id for doc in docs()}
+    chosen = _ids(select, known, "--select") or _ids(table.get("select", ()), known, where) or known
+    ignored = _ids(ignore, known, "--ignore") | _ids(table.get("ignore", ()), known, where)
+    return LintSettings(frozenset(chosen - ignored), (*exclude, *table.get("exclude", ())))
+
+
+def _ids(names: Sequence[str], known: set[str], where: str) -> set[str]:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{where}: no rule is called {name!r}", f"There are: {', '.join(sorted(known))}.")
+    return set(names)
+
+
+def _table(start: Path) -> tuple[dict[str, Any], str]:
+    here = start.resolve()
+    for folder in (here, *here.parents):
+        path = folder / "pyproject.toml"
+        if os.access(folder, os.X_OK) and path.is_file():
+            return _read_table(path), f"{path} [tool.distdbg.lint]"
+    return {}, ""
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    if sys.version_info < (3, 11):
+        try:
+            import tomli as tomllib
+        except ImportError:  # Python 3.10 without tomli cannot read it: its defaults hold
+            return {}
+    else:
+        import tomllib
+    try:
+        whole = tomllib.loads(read_given(path).decode("utf-8"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
+        raise UsageError(f"{path} cannot be read: {why}", "Correct it, or lint from another folder.") from None
+    table: Any = whole
+    for key in ("tool", "distdbg", "lint"):
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {key} is no table", "Write [tool.distdbg.lint] above its keys.")
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise UsageError(f"{path}: [tool.distdbg.lint] has no {key!r}", f"It takes {', '.join(_KEYS)}.")
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise UsageError(f"{path}: [tool.distdbg.lint] {key} is no list of strings", 'Write it as ["…"].')
+    return dict(table)
+
+
+@dataclass(frozen=True)
+class SourceText:
     """One file: its text, or why there is none."""
 
     path: str
@@ -36,7 +102,7 @@ class Source:
         return self.path.endswith(".ipynb")
 
 
-def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[Source]:
+def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[SourceText]:
     """Every file that is named, and every script and notebook below every folder that is named, once, by name."""
     seen: set[str] = set()
     for name in paths:
@@ -49,7 +115,7 @@ def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[
             if whole not in seen and not _excluded(found, exclude):
                 seen.add(whole)
                 yield read_source(found)
-        yield from (Source(name, None, because) for name, because in below.unread)
+        yield from (SourceText(name, None, because) for name, because in below.unread)
 
 
 def _enters(folder: str) -> bool:
@@ -64,24 +130,28 @@ def _excluded(path: Path, patterns: Sequence[str]) -> bool:
     )
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SourceText:
     """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
-    name = path.as_posix()
     try:
         with open_regular(path) as file:
-            raw = file.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            return Source(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
-        if path.suffix == ".ipynb":
-            return Source(name, _notebook(raw))
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-        return Source(name, raw.decode(encoding))
+            return source_of(path.as_posix(), file.read(MOST_BYTES + 1))
     except OSError as error:
-        return Source(name, None, error.strerror or str(error))
+        return SourceText(path.as_posix(), None, error.strerror or str(error))
+
+
+def source_of(name: str, raw: bytes) -> SourceText:
+    """The text of a file of that name; of a notebook, its code cells."""
+    try:
+        if len(raw) > MOST_BYTES:
+            return SourceText(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
+        if name.endswith(".ipynb"):
+            return SourceText(name, _notebook(raw))
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return SourceText(name, raw.decode(encoding))
     except UnicodeDecodeError as error:
-        return Source(name, None, f"byte {error.start} is no {error.encoding}")
+        return SourceText(name, None, f"byte {error.start} is no {error.encoding}")
     except (SyntaxError, LookupError, ValueError, RecursionError) as error:
-        return Source(name, None, str(error) or type(error).__name__)
+        return SourceText(name, None, str(error) or type(error).__name__)
 
 
 def _notebook(raw: bytes) -> str:

@@ -1,12 +1,16 @@
-"""Read the memory counters of this process's control group (v1 and v2): OOM kills and limits.
+"""Read this process's limits of memory and CPUs from its control groups (v1 and v2), and the OOM kills there.
 
-Files: memory.events, memory.max, memory.current (v2, kernel's Documentation/admin-guide/cgroup-v2.rst);
-memory.oom_control, memory.limit_in_bytes, memory.usage_in_bytes (v1).
+Files: memory.events, memory.max, memory.current, cpu.max (v2, kernel's Documentation/admin-guide/cgroup-v2.rst);
+memory.oom_control, memory.limit_in_bytes, memory.usage_in_bytes, cpu.cfs_quota_us, cpu.cfs_period_us (v1,
+Documentation/scheduler/sched-bwc.rst). A limit on any group above counts, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +99,15 @@ def _version_1(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _file_cache(folder: Path, prefix: str) -> int | None:
     """Pages of files, which the kernel drops before it kills: a data set that is read again and again is active."""
-    told = _pairs(folder / "memory.stat")
-    found = [told[name] for kind in ("inactive", "active") if (name := f"{prefix}{kind}_file") in told]
+    memory_stat = _pairs(folder / "memory.stat")
+    found = [memory_stat[name] for kind in ("inactive", "active") if (name := f"{prefix}{kind}_file") in memory_stat]
     return sum(found) if found else None
 
 
 def _smallest(folders: Sequence[Path], name: str) -> tuple[int | None, Path]:
-    """The limit that is reached first, and its group: of equal ones the outermost, which holds most.
+    """The limit that is reached first, and its group; of equal limits the outermost, which has most processes.
 
-    Without any the process's own. Under Slurm the limits stand at the step and the job, above it.
+    Without a limit the process's own group. Under Slurm the limits belong to the step and the job above it.
     """
     limits = [(limit, folder) for folder in folders if (limit := _number(folder / name) or _NO_LIMIT) < _NO_LIMIT]
     return min(limits, key=lambda found: found[0], default=(None, folders[-1]))
@@ -130,3 +134,29 @@ def _number(path: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdigit() else None
+
+
+def usable_cpus(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> int:
+    """At least 1; a quota of 1.5 CPUs counts as 2, because that many threads can run at once."""
+    allowed = len(os.sched_getaffinity(0))
+    quotas = [math.ceil(quota) for quota in _quotas(root, proc)]
+    return max(1, min([allowed, *quotas]))
+
+
+def _quotas(root: Path, proc: Path) -> Iterator[float]:
+    """The CPU quotas, in CPUs, of this process's group and of those above it."""
+    try:
+        lines = [line.split(":", 2) for line in proc.read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, group in (line for line in lines if len(line) == 3):
+        if controllers == "":
+            for folder in _existing(root, group):
+                with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # "max 100000" is no limit
+                    quota, period = (folder / "cpu.max").read_text().split()
+                    yield int(quota) / int(period)
+        elif "cpu" in controllers.split(","):
+            for folder in (f for mount in ("cpu", "cpu,cpuacct") for f in _existing(root / mount, group)):
+                quota_us, period_us = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+                if quota_us and period_us:
+                    yield quota_us / period_us

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
+from distdbg.protocol.agent_events import NEEDS_RESET, OFF_THE_BUS
+
 _LIBRARY = "libnvidia-ml.so.1"
 _PROC = Path("/proc/driver/nvidia/gpus")
 _Value = TypeVar("_Value")
@@ -28,8 +30,8 @@ _BECAUSE = {
     9: "the NVIDIA driver is not loaded",
     12: f"no {_LIBRARY}",
     13: "this driver has no such call",
-    15: "the GPU has fallen off the bus",
-    16: "the GPU needs a reset",
+    15: OFF_THE_BUS,
+    16: NEEDS_RESET,
     18: "the driver and its library are of different versions: reboot, or reload the driver",
 }
 #: What changes while a job runs.
@@ -140,7 +142,7 @@ class Nvml:
         return tuple(self._state(index, FIGURES) for index in range(self.count()))
 
     def watch_faults(self) -> str:
-        """From now on Xids of these devices are kept for `fault`; gives why not, where that cannot be."""
+        """Keep Xids of these devices for `fault` from now on. Returns the reason where that is not possible."""
         nvml = self._nvml
         if nvml is None:
             return self.because
@@ -282,7 +284,7 @@ def _because(error: Exception) -> str:
 
 
 def _address(handle: Any) -> int | None:  # noqa: ANN401 -- a pointer of ctypes
-    """Of NVML's handle; None where it is no pointer."""
+    """The address in NVML's handle; None where it is no pointer."""
     address, _ = _attempt(lambda: ctypes.cast(handle, ctypes.c_void_p).value)
     return address
 
@@ -302,7 +304,8 @@ def devices(proc: Path = _PROC) -> tuple[GpuState, ...]:
 
 
 def _from_proc(folder: Path) -> tuple[GpuState, ...]:
-    """For containers that lack the library; the files' order is that of bus ids, as NVML's indices are."""
+    """Read GPUs from /proc, for containers that lack NVML. The files' order is that of bus ids, as NVML's indices
+    are."""
     found: list[GpuState] = []
     try:
         for index, path in enumerate(sorted(folder.iterdir())):

@@ -1,40 +1,53 @@
-"""Find the ranks of distributed jobs on this machine through /proc, by their environment.
+"""Find the ranks of distributed jobs on this machine: through /proc, and where torch.multiprocessing has started a
+process, through py-spy.
 
-A rank is the topmost process that carries its rank's variables and is no launcher: torchrun, srun and mpirun stand
-above it, a shell that a launcher put between may, and its loader workers and other children stand below. All
-processes are listed once, in about 50 us each. Standard library only.
+All processes are listed once, in about 50 us each, and some 2 ms each that runs torch. Standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distdbg.model import MOST_RANKS
-
-#: The first that is set tells. Slurm's come last: all that mpirun starts in a batch script has the script's number.
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "SLURM_NPROCS")
-#: What the ranks of one job have in common, and those of another on the same machine have not.
-_JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
-        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
-_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun",
-              "hydra_pmi_proxy", "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
-_OURS = tuple(
-    f"/distdbg/launch/{name}.py" for name in ("agent/agent", "agent/container_torchrun", "backends/remote_agent")
+from distdbg.collect.machine import procfs, pyspy
+from distdbg.collect.machine.live_environment import live_environment
+from distdbg.evidence.host.rank_processes import (
+    RankProcess,
+    SeenProcess,
+    above_all,
+    find_ranks,
+    has_script,
+    is_python,
+    rank_of,
+    script_of,
+    start_index,
+    to_be_asked,
+    waits_for_its_ranks,
 )
-_LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "distdbg",
-                     "deepspeed.launcher.launch"}  # fmt: skip
-_PYTHON = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")
+from distdbg.evidence.stacks.threads import Thread, read_threads
+
+#: torch's names for the threads of its process groups
+_OF_GROUPS = {"pt_gloo_runloop", "pt_nccl_watchdg"}
+#: So many processes are asked for the number that torch.multiprocessing gave them.
+_MOST_ASKED = 128
+_ANSWERS_WITHIN_S = 5.0
+
+
+class LauncherWithoutRanks(LookupError):
+    """The process with this pid is a launcher, and no rank below it runs on this machine: not yet, or no longer."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        self.pid = pid
 
 
 @dataclass(frozen=True)
-class RankProcess:
+class FoundRank:
     """One rank's own process. `stem` begins its files in a distdbg agent's folder, None where no agent started it."""
 
     rank: int
@@ -45,7 +58,7 @@ class RankProcess:
 
 @dataclass(frozen=True)
 class FoundJob:
-    """One job's ranks on this machine, by rank. `world_size` is None where no variable tells it; `run_dir` names the
+    """One job's ranks on this machine, by rank. `world_size` is None where no variable gives it; `run_dir` names the
     run directory of a job that distdbg launched; `doubles` are pids that claim a rank which another one has;
     `slurm_job` is the number of the Slurm job that it runs in, `key` the same on all of its machines."""
 
@@ -53,119 +66,97 @@ class FoundJob:
     argv: tuple[str, ...]
     cwd: str
     world_size: int | None
-    ranks: tuple[RankProcess, ...]
+    ranks: tuple[FoundRank, ...]
     run_dir: str | None = None
     doubles: tuple[int, ...] = ()
     slurm_job: str | None = None
     key: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Process:
-    pid: int
-    parent: int
-    started: int
-    rank: int | None
-    environment: Mapping[str, str]
-    argv: tuple[str, ...]
-
-    @property
-    def job(self) -> tuple[str, ...]:
-        return (*(self.environment.get(name, "") for name in _JOB), str(self.world_size or ""))
-
-    @property
-    def world_size(self) -> int | None:
-        return _number(self.environment, _WORLD_SIZE)
-
-    @property
-    def launcher(self) -> bool:
-        return is_launcher(self.argv)
-
-
 def find_jobs() -> list[FoundJob]:
     """Every job with ranks here that this user may look at, the one with most ranks first."""
-    processes = {p.pid: p for p in _all_processes() if p.rank is not None}
-    groups: dict[tuple[str, ...], list[_Process]] = {}
-    for process in processes.values():
-        if _is_rank(process, processes):
-            groups.setdefault(_shared(process, processes), []).append(process)
-    jobs = [_job(found) for found in groups.values()]
+    processes = _all_processes()
+    groups: dict[tuple[str, ...], list[RankProcess]] = {}
+    for one in find_ranks(processes):
+        groups.setdefault(one.job, []).append(one)
+    jobs = [_job(found, processes) for found in groups.values()]
     return sorted(jobs, key=lambda job: (-len(job.ranks), job.ranks[0].pid))
 
 
-def _shared(process: _Process, processes: Mapping[int, _Process]) -> tuple[str, ...]:
-    """What tells its job from others. MPICH gives no name to one, and an allocation may hold several: then it is who
-    started it, above a shell that bears the same rank."""
-    if any(process.environment.get(name) for name in _JOB if not name.startswith("SLURM_")):
-        return process.job
-    while (above := processes.get(process.parent)) is not None and above.rank == process.rank:
-        process = above
-    return (*process.job, str(process.parent))
-
-
 def job_of(pids: Iterable[int]) -> FoundJob:
-    """These processes as one job, whatever their environment says; ranks that it does not tell are counted through.
+    """These processes as one job, whatever their environment says; ranks that it does not name are numbered.
 
-    A launcher among them stands for the ranks below it.
-
-    Raises ProcessLookupError or PermissionError for a process that is gone or may not be looked at.
+    A process that has ranks of one job below it, a launcher or a driver, is replaced by these. Raises
+    LauncherWithoutRanks where there are none, ProcessLookupError or PermissionError for a process that is gone or may
+    not be read.
     """
-    found = [_read(pid) for pid in dict.fromkeys(pids)]
-    found = [below for p in found for below in (_ranks_below(p.pid) if p.launcher else ()) or (p,)]
-    known = {p.rank for p in found if p.rank is not None}
-    if len(known) < len(found):  # not told, or told twice
-        found = [_numbered(p, number) for number, p in enumerate(found)]
-    return _job(found)
+    named = {pid: _read(pid) for pid in dict.fromkeys(pids)}
+    processes = _all_processes() | named
+    ranks = find_ranks(processes)
+    found = {one.process.pid: one for process in named.values() for one in _at(process, processes, ranks)}
+    known = {one.rank for one in found.values()}
+    numbered = list(found.values())
+    if len(known) < len(found) or -1 in known:  # a rank is not known, or two processes have the same one
+        numbered = [replace(one, rank=number) for number, one in enumerate(numbered)]
+    return _job(numbered, processes)
 
 
-def _ranks_below(launcher: int) -> list[_Process]:
-    """A launcher stands for the ranks that it started."""
-    everybody = {p.pid: p for p in _all_processes()}
-    ranks = []
-    for process in everybody.values():
-        above = everybody.get(process.parent)
-        while above is not None and above.pid != launcher:
-            above = everybody.get(above.parent)
-        if above is not None and process.rank is not None and _is_rank(process, everybody):
-            ranks.append(process)
-    return ranks
+def ranks_driven_by(pid: int) -> tuple[FoundRank, ...]:
+    """The ranks below a process that is none itself, as a launcher or a driver in a rank of ours; none of others.
+
+    A process that has begun a process group is a rank: nothing else is looked at then.
+    """
+    if not procfs.children(pid) or not _OF_GROUPS.isdisjoint(procfs.thread_names(pid)):
+        return ()
+    try:
+        processes = _all_processes()
+        found = list(_at(processes[pid], processes, find_ranks(processes)))
+    except (LookupError, OSError):
+        return ()
+    return () if any(one.process.pid == pid for one in found) else _job(found, processes).ranks
 
 
-def _is_rank(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:
-    """Python, no launcher, and nobody above it in the same rank is the one that runs torch."""
-    if process.launcher or not _is_python(process.pid):
-        return False
-    if "RANK" not in process.environment and not _runs_torch(process.pid):
-        return False  # whatever else runs in a scheduler's allocation bears a number too
-    above = all_of_them.get(process.parent)
-    same: list[_Process] = []
-    while above is not None and above.rank == process.rank and above.job == process.job:
-        if not above.launcher and _is_python(above.pid):
-            same.append(above)
-        above = all_of_them.get(above.parent)
-    if not same:
-        return _runs_torch(process.pid) or not _torch_below(process, all_of_them)
-    return _runs_torch(process.pid) and not any(_runs_torch(p.pid) for p in same)
+def _at(
+    process: SeenProcess, processes: Mapping[int, SeenProcess], ranks: Iterable[RankProcess]
+) -> Iterable[RankProcess]:
+    """The ranks that a person means by a process: below it, and it itself where it is one, as Lightning's first is."""
+    own = next((one for one in ranks if one.process.pid == process.pid), None)
+    below = [one for one in ranks if any(above.pid == process.pid for above in above_all(one.process, processes))]
+    if own is not None:
+        return [own, *(one for one in below if one.job == own.job)]
+    if below:
+        most = max((one.job for one in below), key=[one.job for one in below].count)
+        return [one for one in below if one.job == most]
+    rank = rank_of(process, processes.get(process.parent))
+    if process.launcher or (rank is None and process.python and waits_for_its_ranks(_threads(process), process.pid)):
+        raise LauncherWithoutRanks(process.pid)
+    return [RankProcess(process, -1 if rank is None else rank, process.job)]
 
 
-def _torch_below(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:
-    """A wrapper in Python that runs the script as its child is not the rank; the child is."""
-    below = [p for p in all_of_them.values() if p.parent == process.pid and p.rank == process.rank]
-    return any(p.job == process.job and not p.launcher and _runs_torch(p.pid) for p in below)
-
-
-def _job(found: list[_Process]) -> FoundJob:
-    by_rank: dict[int, _Process] = {}
-    oldest_first = sorted(found, key=lambda p: (p.started, p.pid))
-    doubles = [p.pid for p in oldest_first if by_rank.setdefault(p.rank or 0, p) is not p]
-    ranks = tuple(_rank(rank, process) for rank, process in sorted(by_rank.items()))
+def _job(found: list[RankProcess], processes: Mapping[int, SeenProcess]) -> FoundJob:
+    by_rank: dict[int, SeenProcess] = {}
+    oldest_first = sorted(found, key=lambda one: (one.process.started, one.process.pid))
+    doubles = [one.process.pid for one in oldest_first if by_rank.setdefault(one.rank, one.process) is not one.process]
+    ranks = tuple(
+        FoundRank(
+            rank,
+            p.pid,
+            p.local_rank or 0,
+            f"{folder}/{rank:05d}" if (folder := p.environment.get("DISTDBG_NODE_DIR")) else None,
+        )
+        for rank, p in sorted(by_rank.items())
+    )
     first = by_rank[ranks[0].rank]
+    argv = next((p.argv for p in (first, *above_all(first, processes)) if has_script(p.argv)), first.argv)
     sizes = {p.world_size for p in by_rank.values()}
     size = sizes.pop() if len(sizes) == 1 else None
+    cwd = ""
+    with contextlib.suppress(OSError):
+        cwd = str(Path(f"/proc/{first.pid}/cwd").readlink())
     return FoundJob(
-        name=script_of(first.argv),
-        argv=first.argv,
-        cwd=_cwd(first.pid),
+        name=script_of(argv),
+        argv=argv,
+        cwd=cwd,
         world_size=max(size, ranks[-1].rank + 1) if size is not None else None,
         ranks=ranks,
         run_dir=first.environment.get("DISTDBG_RUN_DIR"),
@@ -176,89 +167,55 @@ def _job(found: list[_Process]) -> FoundJob:
 
 
 def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """A step's number tells only where nothing else does: some start one step a node for one job of torch's."""
+    """A step's number counts only where nothing else is known: a torch job may have one step on each node."""
     names = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
     found = tuple(environment.get(name, "") for name in names)
     return found if any(found) else (environment.get("SLURM_STEP_ID", ""),)
 
 
-def _rank(rank: int, process: _Process) -> RankProcess:
-    folder = process.environment.get("DISTDBG_NODE_DIR")
-    stem = f"{folder}/{rank:05d}" if folder else None
-    return RankProcess(rank, process.pid, _number(process.environment, _LOCAL_RANK) or 0, stem)
+# -- /proc and py-spy -------------------------------------------------------------------------------------------
 
 
-def _numbered(process: _Process, number: int) -> _Process:
-    return _Process(process.pid, process.parent, process.started, number, process.environment, process.argv)
-
-
-def _runs(argv: tuple[str, ...]) -> tuple[str, bool]:
-    """(the script or module that an interpreter runs, whether it is a module); of others the program itself."""
-    if not argv or not _PYTHON.match(Path(argv[0]).name):
-        return argv[0] if argv else "job", False
-    words = list(argv[1:])
-    while words:
-        word = words.pop(0)
-        if word == "-m" and words:
-            return words[0], True
-        if word == "-c":
-            break
-        if word in ("-W", "-X"):
-            words = words[1:]
-        elif not word.startswith("-") and not word.endswith("/distdbg/worker/boot.py"):  # before every script of ours
-            return word, False
-    return argv[0], False
-
-
-def script_of(argv: tuple[str, ...]) -> str:
-    """`train` of `python -u train.py --lr 1`, `pkg.train` of `python -m pkg.train`."""
-    name, module = _runs(argv)
-    return name if module else Path(name).stem
-
-
-def is_launcher(argv: tuple[str, ...]) -> bool:
-    """True for what starts ranks and is none: by the program's name, or by the module or script that Python runs."""
-    name, module = _runs(argv)
-    if module:
-        return name in _LAUNCHER_MODULES
-    return Path(name).name in _LAUNCHERS or name.endswith(_OURS)
-
-
-# -- /proc ------------------------------------------------------------------------------------------------------
-
-
-def _all_processes() -> Iterable[_Process]:
+def _all_processes() -> dict[int, SeenProcess]:
     mine = os.getuid()
+    found: dict[int, SeenProcess] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if mine in (0, entry.stat().st_uid):
-                    yield _read(int(entry.name))
+                    process = _read(int(entry.name))
+                    found[process.pid] = process
+    asked = to_be_asked(found)[:_MOST_ASKED]
+    with ThreadPoolExecutor(4) as pool:
+        indexes = pool.map(_index_of, asked)
+        return found | {p.pid: replace(p, index=index) for p, index in zip(asked, indexes, strict=True)}
 
 
-def _read(pid: int) -> _Process:
+def _read(pid: int) -> SeenProcess:
     folder = Path(f"/proc/{pid}")
-    fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    raw = (folder / "environ").read_bytes()
-    pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if b"=" in item)
-    environment = {name: value for name, _, value in pairs}
+    environment = procfs.read_environment(pid)
+    fields = procfs.stat_fields(pid)
+    if not fields:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(folder / "stat"))
     argv = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-    rank = _number(environment, _RANK)
-    return _Process(pid, int(fields[1]), int(fields[19]), rank, environment, tuple(map(os.fsdecode, argv)))
-
-
-def _number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
-    for name in names:
-        text = environment.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MOST_RANKS:
-            return int(text)
-    return None
+    torch = _runs_torch(pid)
+    return SeenProcess(
+        pid=pid,
+        parent=int(fields[1]),
+        started=int(fields[19]),
+        argv=tuple(map(os.fsdecode, argv)),
+        environment=(live_environment(pid) if torch else None) or environment,
+        python=_is_python(pid),
+        torch=torch,
+        grouped=torch and not _OF_GROUPS.isdisjoint(procfs.thread_names(pid)),
+    )
 
 
 def _is_python(pid: int) -> bool:
-    """By the program's name: what embeds an interpreter under another name is told by torch in its memory."""
+    """Whether the process is Python, by its program's name; an interpreter embedded in another program is recognized by
+    torch in its memory."""
     with contextlib.suppress(OSError):
-        return bool(_PYTHON.match(Path(f"/proc/{pid}/exe").readlink().name)) or _runs_torch(pid)
+        return is_python(str(Path(f"/proc/{pid}/exe").readlink()))
     return False
 
 
@@ -268,7 +225,14 @@ def _runs_torch(pid: int) -> bool:
     return False
 
 
-def _cwd(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return str(Path(f"/proc/{pid}/cwd").readlink())
-    return ""
+def _index_of(process: SeenProcess) -> int | None:
+    if procfs.command_name(process.pid) == "pt_data_worker":
+        return None
+    return start_index(_threads(process), process.pid)
+
+
+def _threads(process: SeenProcess) -> tuple[Thread, ...]:
+    """With the variables of their frames; none where py-spy is not permitted."""
+    with contextlib.suppress(pyspy.PySpyFailed):
+        return read_threads(pyspy.stacks(process.pid, within_s=_ANSWERS_WITHIN_S, values=True))
+    return ()

@@ -14,12 +14,14 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from distdbg.collect.machine.process_look import environment
+from distdbg.collect.machine.procfs import read_environment
 from distdbg.evidence.recorder.nccl_ras import read_ras, with_missing_comma
 
 _ADDRESS = "localhost:28028"
 _MOST_BYTES = 64 << 20
-#: Held by a process that can speak NCCL: nobody else's port is knocked at.
+#: Processes of all jobs of a node may listen on one port, and the kernel picks one for each connection.
+_MOST_TRIES = 16
+#: Only ports of processes that use NCCL are connected to.
 _LIBRARIES = ("libnccl", "libtorch_cuda")
 
 
@@ -31,28 +33,36 @@ def ask_ras(pids: Collection[int], within_s: float) -> bytes:
     """NCCL's answer as valid JSON, in which at least one of `pids` is a member. Raises NoRas."""
     address = _address(next(iter(pids)))
     until = time.monotonic() + within_s
-    try:
-        with socket.create_connection(address, timeout=within_s) as connection:
-            data = with_missing_comma(_answer(connection, until))
-    except OSError as error:
-        raise NoRas(f"NCCL's RAS at {address[0]}:{address[1]}: {error.strerror or error}") from None
-    known = {rank.pid for communicator in read_ras(_whole(data)) for rank in communicator.ranks}
-    if not known & set(pids):
-        raise NoRas(f"what NCCL's RAS at {address[0]}:{address[1]} told is of another job")
-    return data
+    for _ in range(_MOST_TRIES):
+        try:
+            with socket.create_connection(address, timeout=max(0.1, until - time.monotonic())) as connection:
+                data = with_missing_comma(_answer(connection, until))
+        except OSError as error:
+            raise NoRas(f"NCCL's RAS at {address[0]}:{address[1]}: {error.strerror or error}") from None
+        known = {rank.pid for communicator in read_ras(_whole(data)) for rank in communicator.ranks}
+        if known & set(pids):
+            return data
+        if time.monotonic() >= until:
+            break
+    raise NoRas(f"the answer of NCCL's RAS at {address[0]}:{address[1]} is about another job")
+
+
+def uses_nccl(pid: int) -> bool:
+    """Raises OSError where that cannot be seen."""
+    mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    return any(name in mapped for name in _LIBRARIES)
 
 
 def _address(pid: int) -> tuple[str, int]:
     try:
-        mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        told = environment(pid)
+        used, environment = uses_nccl(pid), read_environment(pid)
     except OSError as error:
         raise NoRas(f"the process cannot be looked into: {error.strerror}") from None
-    if not any(name in mapped for name in _LIBRARIES):
+    if not used:
         raise NoRas("the job does not use NCCL")
-    if told.get("NCCL_RAS_ENABLE") == "0":
+    if environment.get("NCCL_RAS_ENABLE") == "0":
         raise NoRas("NCCL_RAS_ENABLE=0")
-    host, colon, port = told.get("NCCL_RAS_ADDR", _ADDRESS).rpartition(":")
+    host, colon, port = environment.get("NCCL_RAS_ADDR", _ADDRESS).rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise NoRas("NCCL_RAS_ADDR is no address")
     return host.strip("[]"), int(port)
@@ -69,9 +79,9 @@ def _answer(connection: socket.socket, until: float) -> bytes:
             lines.write(f"{say}\n".encode())
             lines.flush()
             connection.settimeout(max(0.1, until - time.monotonic()))
-            heard = lines.readline(1000)
-            if not heard.startswith(expect):
-                raise NoRas(f"{say!r} was answered with {heard[:80].decode('utf-8', 'replace').strip()!r}")
+            answer = lines.readline(1000)
+            if not answer.startswith(expect):
+                raise NoRas(f"{say!r} was answered with {answer[:80].decode('utf-8', 'replace').strip()!r}")
         lines.write(b"VERBOSE STATUS\n")
         lines.flush()
         data = b""

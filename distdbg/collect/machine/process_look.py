@@ -1,10 +1,11 @@
 """Sample a process from outside through /proc, without stopping it.
 
     {"t": …, "state": "S", "wchan": "futex_wait_queue", "cpu_s": 12.3, "threads": 9, "rss": …, "read": …, "written": …,
-     "syscall": "read", "target": "fifo /tmp/x"}
+     "syscall": "read", "target": "fifo /tmp/x", "nccl": true}
 
 Times are epoch seconds, sizes bytes. `state` is one letter of proc(5). `syscall` is what the main thread waits in, and
-`target` what its first argument names: a file, a socket's peer, a child. Fields that cannot be read are left out.
+`target` what its first argument names: a file, a socket's peer, a child. `nccl` says that torch's watchdog of an NCCL
+process group is one of its threads. Fields that cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import struct
 import time
 from pathlib import Path
 from typing import Any
+
+from distdbg.collect.machine import procfs
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -39,14 +42,15 @@ _OTHER = {
                 95: "waitid", 56: "openat"},
 }  # fmt: skip
 _LOCKS = ("flock", "fcntl")
+#: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp names its threads so.
+_WATCHDOG = "pt_nccl_watchdg"
 
 
 def look(pid: int) -> dict[str, Any]:
     """See the module. Empty where the process is gone."""
     folder = Path(f"/proc/{pid}")
-    try:
-        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    fields = procfs.stat_fields(pid)
+    if not fields:
         return {}
     seen: dict[str, Any] = {
         "t": time.time(),
@@ -57,14 +61,18 @@ def look(pid: int) -> dict[str, Any]:
     }
     with contextlib.suppress(OSError):
         seen["wchan"] = (folder / "wchan").read_text().strip()
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        counters = dict(line.split(": ") for line in (folder / "io").read_text().splitlines())
-        # what is read of a mapped file goes through no call: it shows in the disk's counter alone
-        seen["read"] = int(counters["rchar"]) + int(counters["read_bytes"])
-        seen["written"] = int(counters["wchar"]) + int(counters["write_bytes"])
+    if (moved := procfs.io_bytes(pid)) is not None:
+        seen["read"], seen["written"] = moved
+    if _WATCHDOG in procfs.thread_names(pid):
+        seen["nccl"] = True
+    return seen | waits_in(pid, pid)
+
+
+def waits_in(pid: int, thread: int) -> dict[str, str]:
+    """`syscall` and `target` of a thread; empty where it runs, or cannot be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        seen |= _system_call(pid, (folder / "syscall").read_text().split())
-    return seen
+        return _system_call(pid, Path(f"/proc/{pid}/task/{thread}/syscall").read_text().split())
+    return {}
 
 
 def _system_call(pid: int, words: list[str]) -> dict[str, str]:
@@ -115,28 +123,7 @@ def _address(text: str, family: socket.AddressFamily) -> str:
 
 
 def lock_holders(pid: int, descriptor: int) -> list[str]:
-    """Who holds a lock on the same file, by /proc/locks: `pid 123 (python3)`."""
+    """The processes that hold a lock on the same file, by /proc/locks: `pid 123 (python3)`."""
     status = os.stat(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH116 -- Path.stat would say the same, less clearly
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    found = []
-    for line in Path("/proc/locks").read_text().splitlines():
-        fields = line.split()
-        if "->" not in fields and place in fields:
-            holder = int(fields[fields.index(place) - 1])
-            if holder != pid:
-                found.append(f"pid {holder} ({_name_of(holder)})")
-    return found
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "gone"
-
-
-def environment(pid: int) -> dict[str, str]:
-    """What a process was started with. Raises OSError where it is gone, or another user's."""
-    raw = Path(f"/proc/{pid}/environ").read_bytes()
-    pairs = (os.fsdecode(entry).partition("=") for entry in raw.split(b"\0"))
-    return {name: value for name, _, value in pairs}
+    owners = procfs.lock_owners(status)
+    return [f"pid {owner} ({procfs.command_name(owner) or 'gone'})" for owner in owners if owner != pid]

@@ -2,10 +2,15 @@
 
 Plain: 10-20 ms, the target paused for about 12 ms. Without a pause (`--nonblocking`) where it cannot be stopped, or
 is stopped already. With `native` C frames too: about 1 s of CPU, the target paused for most of it.
+
+`probe` tests once, without stopping a rank, whether py-spy can sample it here: py-spy needs what ptrace needs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import json
 import os
 import shutil
@@ -14,14 +19,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from distdbg.evidence.frames import module_path
+from distdbg.collect.machine import procfs
+from distdbg.evidence.frames import Activity, activity_of
 
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[2] / "../../../../bin/py-spy"))
 #: Who is at the other side of a send or recv, and who makes a process group.
-_KEPT = ("src", "dst", "group_src", "group_dst", "global_ranks_in_group", "split_from")
-
-_C10D = "torch/distributed/distributed_c10d.py"
+_SAY_WHO = {"src", "dst", "group_src", "group_dst", "global_ranks_in_group", "split_from"}
+#: By what the frame is busy with; of a lock file its path, of an extension its name and folder.
+_KEPT = {
+    Activity.COLLECTIVE: _SAY_WHO,
+    Activity.GROUP_SETUP: _SAY_WHO,
+    Activity.PICKLING: _SAY_WHO,
+    Activity.EXTENSION: {"name", "build_directory"},
+    Activity.LOCK_FILE: {"lock_filename", "canonical_path"},
+}
+_CAP_SYS_PTRACE = 19
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 class PySpyFailed(Exception):
@@ -29,8 +43,8 @@ class PySpyFailed(Exception):
 
 
 def find_pyspy() -> str | None:
-    """Beside this interpreter first: its version is the one that was installed with us. An image's interpreter has
-    none beside it, where what was installed with us is mounted at its own path."""
+    """The py-spy beside this interpreter first: its version was installed with distdbg. In an image the interpreter has
+    none beside it, and ours is mounted at its own path."""
     beside = Path(sys.executable).with_name("py-spy")
     return next((str(path) for path in (beside, _INSTALLED) if path.exists()), None) or shutil.which("py-spy")
 
@@ -39,7 +53,7 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     """py-spy's own JSON: one object a thread, innermost frame first. Raises PySpyFailed.
 
     Its `--subprocesses` adds nothing to JSON (py-spy 0.4.3): children are asked one by one. Of the variables
-    only those that say for which ranks torch waits are kept, unless `values` asks for all.
+    only those that say for which ranks torch waits, or for which lock file, are kept, unless `values` asks for all.
     """
     tool = find_pyspy()
     if tool is None:
@@ -79,12 +93,13 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
     if not values:
         for thread in threads:
             for frame in thread.get("frames", ()):
-                frame["locals"] = [v for v in frame.get("locals") or () if _says_who(v, frame)]
+                frame["locals"] = [v for v in frame.get("locals") or () if _is_kept(v, frame)]
     return threads
 
 
-def _says_who(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
-    return variable.get("name") in _KEPT and module_path(str(frame.get("filename"))) == _C10D
+def _is_kept(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
+    activity = activity_of(str(frame.get("filename")), str(frame.get("name")))
+    return variable.get("name") in _KEPT.get(activity, ())
 
 
 def _reason(lines: list[str]) -> str:
@@ -92,5 +107,65 @@ def _reason(lines: list[str]) -> str:
     if any("Failed to find python version" in line for line in lines):
         return "py-spy finds no Python in this process"
     noise = ("Error: Failed to", "Caused by:", "Reason: Error: Failed")
-    told = [line.strip() for line in lines if line.strip() and not line.strip().startswith(noise)]
-    return (told[0] if told else lines[0] if lines else "")[:200]
+    messages = [line.strip() for line in lines if line.strip() and not line.strip().startswith(noise)]
+    return (messages[0] if messages else lines[0] if lines else "")[:200]
+
+
+class _MemoryPiece(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def probe(pid: int) -> dict[str, Any]:
+    """`because` is empty where all works; it can be shown to a person."""
+    refused = _refusal(pid)
+    found = {"pyspy": find_pyspy() is not None, "ptrace": not refused, "because": ""}
+    if refused:
+        scope = None
+        with contextlib.suppress(OSError, ValueError):
+            scope = int(_YAMA.read_text())
+        capabilities = int(procfs.status_value("self", "CapEff") or "0", 16)
+        uids = procfs.status_value(pid, "Uid").split()
+        same_user = not uids or uids[0] == str(os.getuid())
+        found["because"] = why_refused(refused, scope, capabilities, same_user=same_user)
+    elif not found["pyspy"]:
+        found["because"] = "py-spy is not installed beside distdbg"
+    return found
+
+
+def _refusal(pid: int) -> int:
+    """The kernel's errno, 0 where it would let us."""
+    try:
+        read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    except (OSError, AttributeError):
+        return 0  # not to be known here
+    here = (ctypes.c_char * 1)()
+    ours = _MemoryPiece(ctypes.cast(here, ctypes.c_void_p), 1)
+    theirs = _MemoryPiece(ctypes.c_void_p(8), 1)  # in the first page, where nothing is ever mapped
+    if read(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0) >= 0:
+        return 0
+    number = ctypes.get_errno()
+    return number if number in (errno.EPERM, errno.EACCES, errno.ENOSYS) else 0
+
+
+def why_refused(number: int, scope: int | None, capabilities: int, *, same_user: bool) -> str:
+    """The reason of a refusal, the one that the user can change most easily first."""
+    reasons = (
+        (number == errno.ENOSYS, "this kernel, or the container's seccomp profile, has no process_vm_readv"),
+        (not same_user, "the ranks belong to another user"),
+        (scope == 3, "Yama forbids ptrace to everybody (kernel.yama.ptrace_scope is 3, until the next boot)"),
+        (
+            bool(capabilities >> _CAP_SYS_PTRACE & 1),
+            "the container's seccomp or AppArmor profile forbids ptrace: run it with --cap-add SYS_PTRACE",
+        ),
+        (scope == 2, "Yama lets only CAP_SYS_PTRACE trace (kernel.yama.ptrace_scope is 2)"),
+        (
+            scope == 1,
+            "Yama lets a process trace its children alone (kernel.yama.ptrace_scope is 1), and these ranks have not "
+            "allowed it: they run without distdbg's worker side",
+        ),
+        (
+            True,
+            "the ranks are not dumpable (PR_SET_DUMPABLE, a set-uid interpreter), or the container lacks SYS_PTRACE",
+        ),
+    )
+    return next(words for applies, words in reasons if applies)

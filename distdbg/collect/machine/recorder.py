@@ -1,24 +1,48 @@
-"""Ask a rank for its flight recorder over the Unix socket that torch serves. This needs no GIL and no pause.
+"""Ask a rank for its flight recorder, without the GIL and without a pause.
 
-torch has two recorders in one process: ProcessGroupNCCL's, and one that all other backends share. Both answer in the
-same form (torch/csrc/distributed/c10d: NCCLUtils.cpp, FlightRecorder.cpp). A process group of `cpu:gloo,cuda:nccl`,
-which is what init_process_group() makes by default, writes to both.
+`ask`: over the Unix socket that torch serves in a rank that distdbg has started. torch has two recorders in a process:
+ProcessGroupNCCL's, and one that all other backends share. Both answer in the same form (torch/csrc/distributed/c10d:
+NCCLUtils.cpp, FlightRecorder.cpp). A process group of `cpu:gloo,cuda:nccl`, which is what init_process_group() makes by
+default, writes to both.
+
+`ask_by_pipe`: of other ranks, by the pipe of ProcessGroupNCCL. Where TORCH_NCCL_DEBUG_INFO_PIPE_FILE (in newer torch
+TORCH_FR_DEBUG_INFO_PIPE_FILE) is set, torch makes the pipe `<value><rank>.pipe`. Whatever is written into it lets a
+thread of torch's write the recorder's pickle to TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or a place of
+its own, and the rank behind it (ProcessGroupNCCL.cpp, struct DumpPipe; FlightRecorder.cpp, DebugInfoWriter::getWriter).
+For the first dump of a process that thread imports torch._inductor, which names the frames of compiled code: seconds of
+CPU time and tens of MB read (torch/csrc/profiler/python/combined_traceback.cpp, py_symbolize). Later dumps take less
+than a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import re
 import socket
+import stat
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from distdbg.collect.machine.nccl_ras import uses_nccl
+from distdbg.collect.machine.procfs import read_environment, started_at
 from distdbg.model import fold_ranks
 
 _MOST_BYTES = 64 << 20
 _ENTRIES = b'"entries"'
 _LONG_LIST = re.compile(rb'"ranks":"\[([0-9, ]{200,})\]"')
+_PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+_FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_NEXT_TIME = f"the job was not started by distdbg; for next time set {_PIPES[1]}=/tmp/recorder_ in it"
+#: The last byte of a pickle.
+_STOP = b"."
+_LOOK_EVERY_S = 0.02
+#: For the first dump by a pipe: 5 to 8 s of three ranks on two busy cores, 1 to 2 s where cores are free.
+PIPE_ANSWERS_WITHIN_S = 20.0
 
 
 class RecorderFailed(Exception):
@@ -46,6 +70,19 @@ def ask(path: Path, within_s: float) -> bytes:
     return _merged(*used) if len(used) > 1 else (used or answers)[0]
 
 
+def completed(path: Path, within_s: float) -> int:
+    """How many collectives the device has completed, in all process groups of NCCL. Raises RecorderFailed.
+
+    Without the entries the answer is small. Source: ProcessGroupNCCL.cpp, its handlers' parameters.
+    """
+    try:
+        told = json.loads(_ask(path, _HANDLERS[0], within_s, "includecollectives=false"))
+        numbers = [group["last_completed_collective"] for group in told["pg_status"].values()]
+        return sum(int(number) for number in numbers)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise RecorderFailed("it does not say how many collectives are completed") from None
+
+
 def _merged(nccl: bytes, others: bytes) -> bytes:
     """One dump with the entries of both. A group has the same name in both, and its own sequence numbers in each."""
     one, other = json.loads(nccl), json.loads(others)
@@ -54,10 +91,10 @@ def _merged(nccl: bytes, others: bytes) -> bytes:
     return json.dumps(one, separators=(",", ":")).encode()
 
 
-def _ask(path: Path, handler: str, within_s: float) -> bytes:
+def _ask(path: Path, handler: str, within_s: float, parameters: str = "") -> bytes:
     if within_s <= 0:
         raise RecorderFailed("it does not answer in time")
-    request = f"POST /handler/{handler}? HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
+    request = f"POST /handler/{handler}?{parameters} HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(within_s)
         try:
@@ -91,7 +128,7 @@ def _fold(found: re.Match[bytes]) -> bytes:
 
 
 def _read(sock: socket.socket) -> bytes:
-    """To the end as Content-Length says, or as the server closes."""
+    """Read the answer to its end, by Content-Length or until the server closes."""
     data = bytearray()
     while True:
         head, found, body = bytes(data).partition(b"\r\n\r\n") if len(data) < 8192 else (b"", b"", b"")
@@ -112,3 +149,111 @@ def _rest(sock: socket.socket, body: bytes, length: int) -> bytes:
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
+
+
+def written_before(pid: int, rank: int) -> bytes | None:
+    """What torch's watchdog has written at a timeout, into the files that the job's environment names.
+
+    A file of torch's own place is not read: any job of the user's writes there, and the dump does not say which.
+    """
+    with contextlib.suppress(OSError):
+        environment, began = read_environment(pid), started_at(pid)
+        for prefix in (environment[name] for name in _FILES if environment.get(name)):
+            file = _seen_from_here(pid, f"{prefix}{rank}")
+            return _whole(file) if began is not None and file.stat().st_mtime > began else None
+    return None
+
+
+class NoPipe(RecorderFailed):
+    """The job makes none. Says what to set for the next time; empty where it does not use NCCL, which alone has it."""
+
+
+@dataclass(frozen=True)
+class PipeAsked:
+    """A dump that torch was asked for. It writes one of `files`, whose states before that are known."""
+
+    pipe: str
+    files: Mapping[Path, tuple[int, int, int] | None]
+
+    def answer(self, within_s: float) -> bytes:
+        """The recorder's pickle, unread. Raises RecorderFailed."""
+        until = time.monotonic() + within_s
+        while True:
+            for file, before in self.files.items():
+                if _state(file) != before and (data := _whole(file)):
+                    return data
+            if time.monotonic() >= until:
+                raise RecorderFailed(f"nothing was written within {within_s:.1f} s after {self.pipe} was asked")
+            time.sleep(_LOOK_EVERY_S)
+
+
+def ask_by_pipe(pid: int, rank: int) -> PipeAsked:
+    """Returns at once: ranks that are asked together answer together. Raises RecorderFailed, NoPipe."""
+    try:
+        environment = read_environment(pid)
+    except OSError as error:
+        raise RecorderFailed(f"its environment cannot be read: {error.strerror}") from None
+    stem = next((environment[name] for name in _PIPES if environment.get(name)), None)
+    if stem is None:
+        raise NoPipe(_NEXT_TIME if _uses_nccl(pid) else "")
+    pipe = _seen_from_here(pid, f"{stem}{rank}.pipe")
+    files = [_seen_from_here(pid, f"{prefix}{rank}") for prefix in _prefixes(environment)]
+    asked = PipeAsked(pipe.name, {file: _state(file) for file in files})
+    _write_into(pipe)
+    return asked
+
+
+def _uses_nccl(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return uses_nccl(pid)
+    return False
+
+
+def _prefixes(environment: Mapping[str, str]) -> Iterator[str]:
+    """The prefixes of torch's dump files: the configured one, or else the defaults of its versions."""
+    configured = next((environment[name] for name in _FILES if environment.get(name)), None)
+    if configured is not None:
+        yield configured
+        return
+    home = environment.get("HOME") or "/tmp"
+    for cache in (environment.get("XDG_CACHE_HOME"), f"{home}/.cache"):
+        if cache:
+            yield f"{cache}/torch/comm_lib_trace_rank_"
+    yield "/tmp/nccl_trace_rank_"
+
+
+def _seen_from_here(pid: int, path: str) -> Path:
+    """The rank may live in a container, and name a file by its own folder."""
+    return Path(f"/proc/{pid}/root{path}" if path.startswith("/") else f"/proc/{pid}/cwd/{path}")
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    with contextlib.suppress(OSError):
+        found = file.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
+
+
+def _write_into(pipe: Path) -> None:
+    """Write only into a pipe that has a reader: a file of this name, or a pipe without one, does not belong to
+    torch."""
+    try:
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise RecorderFailed(f"{pipe.name} cannot be asked: {error.strerror}") from None
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise RecorderFailed(f"{pipe.name} is no pipe")
+        os.write(descriptor, b"1\n")
+    except OSError as error:
+        raise RecorderFailed(f"{pipe.name} cannot be asked: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _whole(file: Path) -> bytes | None:
+    """None while torch still writes."""
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        data = opened.read(_MOST_BYTES + 1)
+        return data if data.endswith(_STOP) and len(data) <= _MOST_BYTES else None
+    return None

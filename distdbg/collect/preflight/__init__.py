@@ -1,4 +1,4 @@
-"""What is looked at on each node before a job starts: one file a thing, each with `look() -> dict`, standard library.
+"""The checks of each node before a job starts: one file for each, with `look() -> dict`, standard library.
 
 names.py interfaces.py disk.py limits.py ptrace.py software.py gpus.py   one node by itself
 meeting.py                                                              nodes reach each other, clocks

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.machine.gpus import GpuState, Nvml
+from distdbg.collect.machine.gpus import Nvml
 from distdbg.collect.machine.kernel_log import kernel_messages
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)(.*)")
@@ -28,8 +28,11 @@ def look() -> dict[str, Any]:
         if nvml.because:
             return {"unknown": nvml.because}
     messages, because = kernel_messages(0.0)
+    gpus = [asdict(state) for state in states]
+    for gpu in gpus:
+        gpu["processes"] = [{**process, **_owner(process["pid"])} for process in gpu["processes"] or ()]
     return {
-        "gpus": [_with_owners(state) for state in states],
+        "gpus": gpus,
         "absent": "",
         "xids": [list(xid) for xid in xids(text for text, _ in messages)],
         "xids_because": because,
@@ -48,12 +51,6 @@ def _driver() -> bool:
         return True
     with Nvml() as nvml:
         return not nvml.because
-
-
-def _with_owners(state: GpuState) -> dict[str, Any]:
-    found = asdict(state)
-    found["processes"] = [{**process, **_owner(process["pid"])} for process in found["processes"] or ()]
-    return found
 
 
 def _owner(pid: int) -> dict[str, str]:

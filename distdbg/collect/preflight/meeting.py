@@ -122,7 +122,8 @@ def _talk(name: str, address: str, port: int) -> dict[str, Any]:
                 answer = _ask(stream, b"?")
                 rtt = time.monotonic() - begun
                 if answer.get("name") != name:
-                    return {"ok": False, "because": f"{answer.get('name', 'somebody else')} answers there"}
+                    other = str(answer.get("name", "somebody else"))
+                    return {"ok": False, "because": f"{other} answers there", "answered_by": other}
                 if best is None or rtt < best[0]:
                     best = rtt, float(answer["t"]) - sent - rtt / 2
             try:

@@ -41,7 +41,7 @@ def main() -> None:
     asked.add_argument("--port", type=int, default=0)
     asked.add_argument("--token", default="")
     given = asked.parse_args()
-    node = _Node(re.sub(r"\s", "_", given.name), given.folder, given.port, given.token)
+    node = _ProbedNode(re.sub(r"\s", "_", given.name), given.folder, given.port, given.token)
     node.say("looked", node.look())
     # readline, not iteration: a request is answered when it comes
     for line in iter(sys.stdin.readline, ""):
@@ -50,7 +50,7 @@ def main() -> None:
     node.end()
 
 
-class _Node:
+class _ProbedNode:
     def __init__(self, name: str, folder: Path, port: int, token: str) -> None:
         self._name = name
         self._folder = folder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
-from distdbg.collect.machine.sampling_access import probe
+from distdbg.collect.machine.pyspy import probe
 
 
 def look() -> dict[str, Any]:
-    """pyspy, ptrace, because: as collect/machine/sampling_access.py has them."""
+    """pyspy, ptrace, because: as collect/machine/pyspy.py has them."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
         found = probe(child.pid)
         if child.stdin is not None:

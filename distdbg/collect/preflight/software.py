@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.machine.git import git_state
-from distdbg.collect.machine.versions import versions
+from distdbg.collect.machine.versions import git_state, versions
 
 _STEERS = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_")
 #: Right where they differ from node to node: what is there, and where files go.
@@ -16,7 +15,7 @@ _OWN = ("IFNAME", "HCA", "_FILE", "_DIR", "_PATH", "_CACHE", "_HOME", "_INDEX", 
 
 
 def look(folder: Path) -> dict[str, Any]:
-    """versions: name -> version; git: collect/machine/git.py; environment: name -> value; python: the interpreter."""
+    """versions: name -> version; git: git_state's; environment: name -> value; python: the interpreter."""
     environment = {
         name: value
         for name, value in os.environ.items()

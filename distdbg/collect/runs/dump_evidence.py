@@ -29,12 +29,13 @@ def load_dump_alone(folder: Path, name: str = "") -> RunEvidence:
     """`name` begins the paths of citations; the folder's own name where it is empty. Never raises for bad content."""
     dump, unknown = load_dump(folder, name or folder.name)
     manifest = jsonl.whole(read_whole(folder / "manifest.json", _MOST_MANIFEST)[0] or "") or {}
-    told = manifest.get("job")
-    return evidence_of(dump, told if isinstance(told, dict) else {}, unknown)
+    job = manifest.get("job")
+    return evidence_of(dump, job if isinstance(job, dict) else {}, unknown)
 
 
-def unseen(dump: Dump) -> list[Unknown]:
-    """Ranks that a dump has nothing of, and those without a stack, folded by the reason."""
+def unseen(dump: Dump, *, recorders: bool = False) -> list[Unknown]:
+    """Ranks that a dump has nothing of, and those without a stack, folded by the reason; with `recorders` those without
+    a flight recorder, too."""
     reasons: dict[tuple[str, str], list[int]] = {}
     for rank, because in dump.missing.items():
         reasons.setdefault(("the state", because), []).append(rank)
@@ -42,29 +43,31 @@ def unseen(dump: Dump) -> list[Unknown]:
         why = found.last.missing.get("stacks")
         if why and not any(look.threads for look in found.looks):
             reasons.setdefault(("stacks", why), []).append(rank)
+        if recorders and found.recorder is None and (why := found.last.missing.get("recorder")):
+            reasons.setdefault(("the flight recorder", why), []).append(rank)
     return [
         Unknown(f"{what} of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}", why)
         for (what, why), ranks in reasons.items()
     ]
 
 
-def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> RunEvidence:
-    """`told` is what the asker wrote of the job: name, argv, cwd, world_size, doubles."""
-    size = jsonl.world_size(told) or dump.world_size
+def evidence_of(dump: Dump, job: Mapping[str, Any], unknown: list[Unknown]) -> RunEvidence:
+    """`job` is the requester's description of the job: name, argv, cwd, world_size, doubles."""
+    size = jsonl.world_size(job) or dump.world_size
     hosts = dict(sorted({rank.node_rank: rank.host for rank in dump.ranks.values()}.items()))
-    doubles = told.get("doubles")
+    doubles = job.get("doubles")
     if isinstance(doubles, list) and doubles:
         pids = ", ".join(str(pid) for pid in doubles[:8])
         unknown = [*unknown, Unknown(f"what pid {pids} is", "it has the rank of a process that was started before it")]
-    unknown = [*unknown, *unseen(dump)]
+    unknown = [*unknown, *unseen(dump, recorders=True)]
     everybody = tuple(range(size)) if size else ()
-    words = told.get("argv")
+    words = job.get("argv")
     argv = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     numbers = sorted({*dump.ranks, *dump.missing})
     counters: dict[int, Iterator[int]] = defaultdict(count)
     local = {n: next(counters[dump.ranks[n].node_rank]) for n in numbers if n in dump.ranks}
     return RunEvidence(
-        job={"name": jsonl.text(told, "name") or None, "argv": argv, "cwd": jsonl.text(told, "cwd"),
+        job={"name": jsonl.text(job, "name") or None, "argv": argv, "cwd": jsonl.text(job, "cwd"),
              "topology": {"world_size": size} if size else {}},
         attempt=1,
         ranks=tuple(_rank(dump, number, local.get(number, 0), everybody) for number in numbers),
@@ -94,7 +97,7 @@ def _rank(dump: Dump, number: int, local_rank: int, everybody: tuple[int, ...]) 
 
 
 def _groups(log: RecorderLog, everybody: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What the recorder tells of groups: NCCL's names their ranks, and the default group is everybody's."""
+    """The groups in the recorder: NCCL's recorder names their ranks, and the default group has all ranks."""
     for group in log.groups.values():
         ranks = group.ranks or (everybody if group.description == "default_pg" else ())
         if ranks:

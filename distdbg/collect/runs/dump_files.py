@@ -11,11 +11,21 @@ from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreada
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call, read_calls
-from distdbg.evidence.recorder.log import RecorderLog, Signatures, read_recorder
+from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.nccl_ras import read_ras
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
 from distdbg.model import MOST_RANKS, Unknown
-from distdbg.protocol.dump import LookPart, Manifest, NodePart, PageReading, ProcessState, RankPart
+from distdbg.protocol.dump import (
+    Descendant,
+    LockFile,
+    LookPart,
+    Manifest,
+    NodePart,
+    PageReading,
+    ProcessState,
+    RankPart,
+)
 
 #: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
 _MOST_PART = 128 << 20
@@ -27,12 +37,13 @@ _MOST_SOURCE = 1 << 20
 
 def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     """`name` is the folder as citations call it. Never raises for bad content."""
-    reader = _Reader(folder, name)
+    reader = _DumpReader(folder, name)
     raw = reader.json_object("manifest.json", _MOST_PART) or {}
     manifest = Manifest.from_record(raw)
     ranks: dict[int, RankDump] = {}
     sources: dict[str, str] = {}
     ras: dict[str, Any] = {}
+    ras_after: dict[str, Any] = {}
     with reader.pickles:
         for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
             file = f"nodes/{path.name}"
@@ -50,7 +61,7 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
                 because = f"they have no rank below {MOST_RANKS:,} or no pid"
                 reader.lost(f"{unusable:,} of {len(items):,} ranks in {name}/{file}", because)
             sources |= reader.sources(part.sources)
-            ras = ras or reader.named(part.ras)
+            ras, ras_after = ras or reader.named(part.ras), ras_after or reader.named(part.ras_after)
     missing = _missing(manifest.ranks, ranks)
     world = jsonl.world_size(raw)
     if world is None and raw.get("world_size") is not None:
@@ -69,8 +80,9 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
         missing=missing,
         sources=sources,
         signatures=reader.signatures,
-        communicators=read_ras(ras),
-        communicators_path=f"{name}/nccl-ras.json" if ras else "",
+        communicators=read_ras(ras_after or ras),
+        communicators_before=read_ras(ras if ras_after else None),
+        communicators_path=f"{name}/nccl-ras{'.after' if ras_after else ''}.json" if ras else "",
     )
     return dump, reader.unknown
 
@@ -86,7 +98,7 @@ def _missing(said: Mapping[str, object], ranks: Mapping[int, RankDump]) -> dict[
     return found
 
 
-class _Reader:
+class _DumpReader:
     """Reads one folder and notes what could not be read."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -106,7 +118,7 @@ class _Reader:
 
     def named(self, said: object) -> dict[str, Any]:
         """What the file holds that an item names; empty where it names none."""
-        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        file = _file_of(said)
         return self.json_object(file, _MOST_PART) or {} if file else {}
 
     def json_object(self, file: str, most: int) -> dict[str, Any] | None:
@@ -117,16 +129,16 @@ class _Reader:
         rank = jsonl.rank(item.get("rank"))
         if rank is None:
             return None
-        told = RankPart.from_record(item)
-        if told.pid is None:
+        described = RankPart.from_record(item)
+        if described.pid is None:
             return None
-        looks = [LookPart.from_record(look) for look in jsonl.dicts(told.looks)]
+        looks = [LookPart.from_record(look) for look in jsonl.dicts(described.looks)]
         self._threads_read.clear()
         self._recorders_read.clear()
         native = next((look.native for look in looks if look.native is not None), None)
         return RankDump(
             rank=rank,
-            pid=told.pid,
+            pid=described.pid,
             node_rank=part.node_rank or 0,
             host=part.host,
             looks=tuple(self._look(look) for look in looks),
@@ -151,17 +163,21 @@ class _Reader:
             children={
                 int(pid): ProcessState.from_record(seen)
                 for pid, seen in look.children.items()
-                if _is_pid(pid) and isinstance(seen, dict)
+                if pid.isascii() and pid.isdecimal() and len(pid) < 10 and isinstance(seen, dict)
             },
             missing=missing,
+            below=tuple(Descendant.from_record(one) for one in jsonl.dicts(look.below)),
+            rested=look.rested,
+            switched=look.switched,
+            lock=LockFile.from_record(look.lock) if isinstance(look.lock, dict) else None,
         )
 
     def _cited(self, said: object) -> str:
-        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        file = _file_of(said)
         return f"{self._name}/{file}" if file else ""
 
     def _threads(self, said: object) -> tuple[Thread, ...]:
-        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        file = _file_of(said)
         if file and file not in self._threads_read:
             value = self._json(file, _MOST_STACKS)
             self._threads_read[file] = found = read_threads(value, self._frames)
@@ -172,7 +188,7 @@ class _Reader:
         return self._threads_read[file] if file else ()
 
     def _recorder(self, said: object) -> RecorderLog | None:
-        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        file = _file_of(said)
         if file and file not in self._recorders_read:
             self._recorders_read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
         return self._recorders_read[file] if file else None
@@ -230,11 +246,11 @@ class _Reader:
         return None
 
     def _inside(self, name: object) -> Path | None:
-        """A dump that somebody sends must not make us read other files."""
+        """A dump from elsewhere must not make us read other files."""
         if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
             return None
         return self._folder / name
 
 
-def _is_pid(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) < 10
+def _file_of(said: object) -> str:
+    return jsonl.text(said, "file") if isinstance(said, dict) else ""

@@ -23,7 +23,7 @@ _LIVELY_S = 2.0
 _OTHERS_A_LOOK = 256
 
 
-class _Tail:
+class _LogTail:
     """A stream's reader, and what it has read that must wait for other streams' earlier bytes."""
 
     def __init__(self, reader: StreamReader) -> None:
@@ -66,7 +66,7 @@ class LogFollower:
         self._ranks = set(ranks) if ranks is not None else None
         self._streams = streams
         self._attempt = attempt
-        self._tails: dict[tuple[int, int], list[_Tail]] = {}
+        self._tails: dict[tuple[int, int], list[_LogTail]] = {}
         self._looked_for_new = self._looked_for_end = float("-inf")
         self._turn = 0
         self._ended = False
@@ -116,9 +116,9 @@ class LogFollower:
             for rank in there:
                 if (attempt.number, rank) not in self._tails:
                     readers = stream_readers(attempt, [rank], self._streams)
-                    self._tails[attempt.number, rank] = [_Tail(reader) for reader in readers]
+                    self._tails[attempt.number, rank] = [_LogTail(reader) for reader in readers]
 
-    def _chosen(self, tails: list[_Tail], now: float) -> list[_Tail]:
+    def _chosen(self, tails: list[_LogTail], now: float) -> list[_LogTail]:
         """What moves, and some of the rest in turn."""
         if len(tails) <= _OTHERS_A_LOOK:
             return tails
@@ -127,7 +127,7 @@ class LogFollower:
         return list(dict.fromkeys([*others, *(t for t in tails if t.lively_until > now or t.more)]))
 
 
-def _in_order(tails: list[_Tail]) -> list[Chunk]:
+def _in_order(tails: list[_LogTail]) -> list[Chunk]:
     """Everything up to the time at which a stream's unread bytes may begin."""
     limit = min((tail.waiting[-1].t_ns for tail in tails if tail.waiting and tail.more), default=None)
     ready: list[Chunk] = []

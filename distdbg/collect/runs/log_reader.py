@@ -116,7 +116,7 @@ def choose_attempt(run: RunDir, number: int | None) -> Attempt:
 
 
 def choose_ranks(attempt: Attempt, wanted: Sequence[int] | None) -> list[int]:
-    """The ranks to read, all without a wish. Raises NothingToAnalyse, naming those that there are, for one missing."""
+    """The ranks to read; None means all. Raises NothingToAnalyse for a missing rank, and lists the existing ones."""
     there = sorted(attempt.ranks())
     if not there:
         raise NothingToAnalyse(f"attempt {attempt.number} has no rank yet", "Wait for them with --follow.")
@@ -142,7 +142,7 @@ def stream_readers(attempt: Attempt, ranks: Iterable[int], streams: Sequence[str
 
 
 def merged_lines(readers: Sequence[StreamReader]) -> Iterator[LogLine]:
-    """By the time their first byte arrived; equals by rank, stdout before stderr."""
+    """Merge lines by the time of their first byte; equal times by rank, stdout before stderr."""
     each = bytes_at_once(len(readers))
     return heapq.merge(
         *(r.lines(each) for r in readers), key=lambda line: (line.t_ns, line.rank, line.stream != "stdout")

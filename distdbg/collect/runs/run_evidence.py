@@ -6,10 +6,14 @@ About 0.3 s for 1,024 ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from distdbg.collect.files.bounded_read import read_end, read_spread, read_whole
+from distdbg.collect.files.foreign_files import ForeignFiles
 from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.watchdog_recorders import add_watchdog_recorders
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.host.course import courses
@@ -48,6 +52,8 @@ _MOST_LINES = 64 << 20
 _MOST_LINES_EACH = 4 << 20
 #: So many of its lines, from all over the run, are a picture of it; of all files together; of one that is too long.
 _FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
+#: A node has one.
+_MOST_LAUNCHERS = 256
 _NO_OBJECT = "not a JSON object (cut short?)"
 #: A stop for one of these reasons is the consequence of a failure, not a cancel.
 _OTHERS_FAILED = ("another node", "the job hung")
@@ -55,7 +61,7 @@ _OTHERS_FAILED = ("another node", "the job hung")
 
 def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     """What is known about `run`: its newest attempt, or the one numbered `attempt`. Never raises for bad content."""
-    reader = _Reader(run)
+    reader = _RunReader(run)
     attempts = run.attempts()
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
     job = reader.json_file(run.job) or {}
@@ -72,13 +78,15 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         )  # fmt: skip
     earlier = [a for a in attempts if a.number < chosen.number]
     nodes, ranks = reader.attempt(chosen, earlier)
-    dump = reader.newest_dump(chosen)
+    dump = reader.with_watchdog_recorders(chosen, reader.newest_dump(chosen), ranks)
     finished = Finished.is_in(events) or AgentsGone.is_in(events)
     if finished or not Stalled.is_in(events):  # who looks at a hang knows that it lives
-        reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
+        # A dump shows ranks that live: that they have not ended is what it is about.
+        due = ranks if dump is None or finished else [rank for rank in ranks if rank.ended is not None]
+        reader.unknown += unknown_exits(due, finished=finished)
     reader.unknown += own_failures(ranks, nodes, events)
     reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})
-    return RunEvidence(
+    evidence = RunEvidence(
         job=job,
         attempt=chosen.number,
         ranks=tuple(ranks),
@@ -91,21 +99,17 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         run_path=str(run.path),
         dump=dump,
     )
+    return reader.with_ranks_of_launchers(chosen, evidence)
 
 
 def _of_last_start(events: tuple[_Event, ...]) -> tuple[_Event, ...]:
-    """Of a requeued run, the events since its last start."""
+    """The events since the last start of a requeued run."""
     last = Launched.last_line(events)
     return tuple(pair for pair in events if last is None or pair[0] >= last)
 
 
-def _due(ranks: list[RankRecord], dump: Dump | None, finished: bool) -> list[RankRecord]:
-    """A dump shows ranks that live: that they have not ended is what it is about."""
-    return ranks if dump is None or finished else [rank for rank in ranks if rank.ended is not None]
-
-
 def _cancelled_by(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
-    """Who asked for the end before anything had failed: SIGINT, SIGTERM, `cancel by …`, a launcher that went away."""
+    """What ended the job before anything had failed: SIGINT, SIGTERM, `cancel by …`, a launcher that disappeared."""
     for _, cancelled in Cancelled.among(events):
         return cancelled.by or "somebody"
     for _, gone in AgentsGone.among(events):
@@ -118,13 +122,15 @@ def _cancelled_by(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
     return None
 
 
-class _Reader:
+class _RunReader:
     """Reads one run and notes what could not be read."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self.unknown: list[Unknown] = []
         self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
+        #: of the newest attempt that was read
+        self._without_worker: list[int] = []
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -143,15 +149,17 @@ class _Reader:
             self.note(self._run.relative(folders.pop(rank).folder), f"no job has more than {MOST_RANKS:,} ranks")
         full = first_failures({rank: fields for rank, (_, fields) in seen.items()}, _FULL_TAILS)
         ranks = []
+        self._without_worker = []
         for rank in sorted(seen.keys() | folders.keys()):
             node_of_rank, known = seen.get(rank) or (None, {})
             texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full)
+            self._without_worker += [] if texts.facts else [rank]
             self.unknown += beyond_bounds(rank, texts.facts)
             ranks.append(rank_record(rank, node_of_rank, known, texts))
         return nodes, ranks
 
     def newest_dump(self, attempt: Attempt) -> Dump | None:
-        """The newest with a manifest: the others are still being written, or nobody came to finish them."""
+        """The newest dump with a manifest: the others are still being written, or were never finished."""
         for folder in reversed(attempt.dumps()):
             if (folder / "manifest.json").is_file():
                 dump, unknown = load_dump(folder, self._run.relative(folder))
@@ -159,6 +167,28 @@ class _Reader:
                     self.unknown += unknown
                     return dump
         return None
+
+    def with_watchdog_recorders(self, attempt: Attempt, dump: Dump | None, ranks: list[RankRecord]) -> Dump | None:
+        kept = {rank: files.recorder for rank, files in attempt.ranks().items() if files.recorder.is_file()}
+        named = {rank: (path, self._run.relative(path)) for rank, path in kept.items()}
+        dump, unknown = add_watchdog_recorders(dump, ranks, named)
+        self.unknown += unknown
+        return dump
+
+    def with_ranks_of_launchers(self, attempt: Attempt, evidence: RunEvidence) -> RunEvidence:
+        """Where the processes that failed have launched others (accelerate, DeepSpeed, Ray), the ranks are those that
+        their streams show; a launcher is none."""
+        failed = [r.rank for r in evidence.ranks if r.exit_code and r.rank in self._without_worker]
+        if not failed or len(failed) > _MOST_LAUNCHERS:
+            return evidence
+        streams = [attempt.rank(rank).stream(stream) for rank in failed for stream in ("stdout", "stderr")]
+        files = ForeignFiles(of_several=True)
+        files.read((path, self._run.relative(path)) for path in streams if path.is_file())
+        shown = files.evidence()
+        launched = {rank.rank for rank in evidence.ranks}
+        if launched.issuperset(rank.rank for rank in shown.ranks):
+            return evidence
+        return replace(evidence, ranks=shown.ranks, unattributed=shown.unattributed)
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
         events = self.timeline(files.events)
@@ -200,17 +230,17 @@ class _Reader:
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
 
-    def _ends(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+    def _ends(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
         return self._objects(path, read_end(path, self._lines_each).text)
 
-    def _spread(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+    def _spread(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         """Lines from all over a file whose end is all that `_ends` gives; none of a shorter one."""
         text = read_spread(path, self._lines_each, min(_LOOKS_OF_LONG, self._looks))
         return self._objects(path, text) if text else ()
 
-    def _begin_and_end(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
-        """Where the middle does not fit: how it was at first, and how it is now, each with its line."""
+    def _begin_and_end(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
+        """The first and the last lines of a file that is too large, each with its line number."""
         text, cut = read_whole(path, self._lines_each)
         if not (cut and text):
             return self._objects(path, text or "")
@@ -218,15 +248,15 @@ class _Reader:
         ended = ((half.first_line + n - 1, line) for n, line in self._objects(path, half.text))
         return (*self._objects(path, text[: len(text) // 2].rpartition("\n")[0]), *ended)
 
-    def _objects(self, path: Any, text: str) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
-        """Of a part of a file, in which the numbers of its lines are not known."""
+    def _objects(self, path: Path, text: str) -> tuple[tuple[int, dict[str, Any]], ...]:
+        """The objects in a part of a file; their line numbers are not known."""
         found, bad = jsonl.objects(text)
         if bad:
             lines = "1 line" if len(bad) == 1 else f"{len(bad)} lines"
             self.note(f"{lines} of {self._run.relative(path)}", _NO_OBJECT)
         return tuple(found)
 
-    def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    def json_file(self, path: Path) -> dict[str, Any] | None:
         text, why = read_whole(path, _MOST_JSON)
         if text is None:
             if why:
@@ -237,14 +267,14 @@ class _Reader:
             self.note(self._run.relative(path), why or _NO_OBJECT)
         return value
 
-    def timeline(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+    def timeline(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         found = self.json_lines(path, _MOST_EVENTS)
         events = tuple((line, event) for line, event in found if isinstance(event.get("event"), str))
         if bad := len(found) - len(events):
             self.note(f"{bad} line{'s' if bad > 1 else ''} of {self._run.relative(path)}", "no event is named there")
         return events
 
-    def json_lines(self, path: Any, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+    def json_lines(self, path: Path, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:
         text, why = read_whole(path, most)
         if why:
             self.note(self._run.relative(path), why)

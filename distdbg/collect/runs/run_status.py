@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.files.bounded_read import read_whole
+from distdbg.collect.files.bounded_read import read_end, read_whole
+from distdbg.collect.machine import procfs
 from distdbg.evidence import jsonl
 from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, NotStarted, Requeued, Submitted
-from distdbg.protocol.message import Message
-from distdbg.rundir import RunDir, open_regular
+from distdbg.rundir import RunDir
 
 _Event = tuple[int, dict[str, Any]]
 
@@ -59,8 +58,12 @@ class RunStatus:
 
 def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     """Look once. Never raises for what a run directory lacks: a run that was cut short has a status too."""
-    events = list(enumerate(_events(run.events)))
-    started = _time(Launched.newest(events)) or _time(Submitted.newest(events)) or _from_id(run.id)
+    events = jsonl.objects(read_end(run.events, _TAIL_BYTES).text)[0]
+    began = Launched.newest(events) or Submitted.newest(events)
+    started = began.t if began is not None else None
+    if started is None:
+        with contextlib.suppress(ValueError):
+            started = datetime.strptime(run.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc).timestamp()
     events = _of_last_start(events)
     finished = Finished.newest(events) or NotStarted.newest(events)
     attempts = run.attempts()
@@ -79,7 +82,7 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
         exit_code=code,
         ranks=len(attempts[-1].ranks()) if attempts else 0,
         started=started,
-        ended=_time(finished),
+        ended=None if finished is None else finished.t,
         size=_size(run.path) if measure else 0,
     )
 
@@ -96,17 +99,17 @@ def _outcome(run: RunDir, finished: Finished | NotStarted | None, *, cancelled: 
 
 
 def _of_last_start(events: list[_Event]) -> list[_Event]:
-    """A run that went back into the queue has not ended, whatever was written at the end of its start before."""
+    """A run that was requeued has not ended, even if its previous start wrote an end."""
     starts = (Launched.last_line(events), Requeued.last_line(events))
     last = max((start for start in starts if start is not None), default=0)
-    return events[last:]
+    return [pair for pair in events if pair[0] >= last]
 
 
 def _lives(run: RunDir) -> tuple[bool | None, str]:
     live, why = _launcher_lives(run.read_job().get("launcher"))
     job = run.slurm_job
     if live is None and job is not None:
-        return None, f"it is Slurm job {job}: `distdbg attach {run.id}` asks how it stands"
+        return None, f"it is Slurm job {job}: `distdbg attach {run.id}` asks for its state"
     return live, why
 
 
@@ -117,36 +120,9 @@ def _launcher_lives(launcher: object) -> tuple[bool | None, str]:
     host, pid = launcher.get("host"), launcher["pid"]
     if host != socket.gethostname():
         return None, f"it was launched on {host}, which cannot be looked at from here"
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return False, ""
-    alive = stat[0] not in ("Z", "X") and launcher.get("start_ticks") in (None, int(stat[19]))
+    stat = procfs.stat_fields(pid)
+    alive = bool(stat) and stat[0] not in ("Z", "X") and launcher.get("start_ticks") in (None, int(stat[19]))
     return alive, ""
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    """The newest events of a timeline; a line cut short, or at the head of the tail, is passed over."""
-    try:
-        with open_regular(path) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        if (value := jsonl.whole(line.decode("utf-8", "replace"))) is not None:
-            yield value
-
-
-def _time(message: Message | None) -> float | None:
-    return None if message is None else message.t
-
-
-def _from_id(run_id: str) -> float | None:
-    try:
-        return datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc).timestamp()
-    except ValueError:
-        return None
 
 
 def _size(folder: Path) -> int:

@@ -10,5 +10,5 @@ from distdbg.rundir import RunDir
 
 
 def load_whole_run(run: RunDir, attempt: int | None = None) -> RunEvidence:
-    """Of the newest attempt, or of the one numbered `attempt`. Never raises for bad content."""
+    """Read the evidence of the newest attempt, or of the one numbered `attempt`. Never raises for bad content."""
     return with_profiles(with_snapshots(load_evidence(run, attempt), run), run)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from distdbg.diagnosis.failures.of_ranks import RankFailure
 from distdbg.diagnosis.memory._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
 from distdbg.evidence.memory import thresholds
-from distdbg.evidence.memory.answer import MemoryAnswer, Moment, OutOfMemory, gib
+from distdbg.evidence.memory.answer import MemoryAnswer, Moment, OomVerdict, gib
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 #: As the worker side names its files, and as torch words its error.
@@ -48,7 +48,7 @@ def _same_size(said: re.Match[str], size: int) -> bool:
     return abs(float(said[1]) - size / _UNITS[said[2]]) < 0.01
 
 
-def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
+def _finding(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> Finding:
     stack = answer.stacks[oom.stack]
     words = _WORDS[oom.verdict].format(by=gib(oom.by), there=_there(oom))
     at = f" at {stack.label}" if stack.frames else ""
@@ -69,12 +69,12 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
     )
 
 
-def _leaked(answer: MemoryAnswer, oom: OutOfMemory) -> bool:
+def _leaked(answer: MemoryAnswer, oom: OomVerdict) -> bool:
     """Whether the request would have been served without what grew from step to step."""
     return 0 < oom.missing <= sum(leak.grown for leak in answer.leaks)
 
 
-def _there(oom: OutOfMemory) -> str:
+def _there(oom: OomVerdict) -> str:
     """What was large enough for the request, and where."""
     found = [f"the device had {gib(oom.device_free)} free"] if oom.device_free >= oom.needed else []
     if oom.largest_hole >= oom.request:
@@ -82,7 +82,7 @@ def _there(oom: OutOfMemory) -> str:
     return " and ".join(found)
 
 
-def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
+def _confidence(answer: MemoryAnswer, oom: OomVerdict) -> Confidence:
     """The error is certain; where pieces would only just have been enough, their sum says less. The device told what
     it had free; holes are what we found."""
     if oom.verdict == "short":
@@ -92,7 +92,7 @@ def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
     return "likely" if overflowed(answer) or oom.by < thresholds.SPARE * oom.request else "certain"
 
 
-def _figures(oom: OutOfMemory) -> str:
+def _figures(oom: OomVerdict) -> str:
     return "\n".join(
         (
             f"request           {gib(oom.request)}",
@@ -104,7 +104,7 @@ def _figures(oom: OutOfMemory) -> str:
     )
 
 
-def _cause(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Iterator[str]:
+def _cause(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> Iterator[str]:
     yield (
         f"At that event {gib(oom.device_free)} was free on the device, and {gib(oom.free_inside)} inside torch's "
         f"segments, {gib(oom.free_usable)} of it usable for this request, in holes of at most {gib(oom.largest_hole)}."
@@ -121,7 +121,7 @@ def _cause(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Iterator[str
         yield f"It is the last of {oom.how_many} such errors in the trace."
 
 
-def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
+def _remedy(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> str:
     if _leaked(answer, oom):
         return f"Repair the leak at {answer.stacks[answer.leaks[0].stack].label} first: it holds more than was missing."
     if oom.verdict == "limited":
@@ -142,7 +142,7 @@ def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
     return _shorter(oom, then)
 
 
-def _shorter(oom: OutOfMemory, then: Moment) -> str:
+def _shorter(oom: OomVerdict, then: Moment) -> str:
     """The kinds of which a part is as much as was short, and that part."""
     words = []
     for kind, how in LOWERS.items():

@@ -29,7 +29,7 @@ def cuda_oom(evidence: RunEvidence) -> Iterable[Finding]:
         mine = next((one for one in told if set(one.ranks) & set(finding.ranks)), None)
         if mine is not None:
             yield _together(finding, mine)
-        elif all(0 < (request_of(own[rank]) or 0) <= grown.get(rank, 0) for rank in finding.ranks):
+        elif finding.ranks and all(0 < (request_of(own[rank]) or 0) <= grown.get(rank, 0) for rank in finding.ranks):
             yield replace(finding, explained_by="memory-leak")
         else:
             yield finding

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.death._children import died
 from distdbg.diagnosis.death._memory import node_of, oom_rise
+from distdbg.diagnosis.failures import models_differ
 from distdbg.diagnosis.failures.exceptions import HANDLED
 from distdbg.diagnosis.failures.findings import OWN_CHECKS, finding, findings_of, groups, hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
@@ -178,4 +179,4 @@ def known_docs() -> tuple[FindingDoc, ...]:
 def known_error(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank died of an error whose message belongs to a finding that guards or other checks can give as well."""
     for group in groups(f for f in failures(evidence) if f.finding not in OWN_CHECKS):
-        yield finding(evidence, group)
+        yield models_differ.named(evidence, finding(evidence, group), group)

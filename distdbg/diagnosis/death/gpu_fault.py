@@ -13,7 +13,7 @@ from distdbg.evidence.host.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
-from distdbg.protocol.agent_events import GpuXid
+from distdbg.protocol.agent_events import LOST, GpuXid
 
 #: Xids that speak of the device, not of a program's mistake (as 13, 31 and 43 do): NVIDIA's catalogue, "hardware".
 _HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 62: "internal microcontroller",
@@ -23,8 +23,7 @@ _HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 
 
 @rule("gpu-fault")
 def gpu_fault(evidence: RunEvidence) -> Iterator[Finding]:
-    for record in evidence.nodes:
-        yield from _while_it_ran(evidence, record)
+    yield from _while_it_ran(evidence)
     preflight = evidence.preflight
     if preflight is None:
         return
@@ -36,22 +35,24 @@ def gpu_fault(evidence: RunEvidence) -> Iterator[Finding]:
     yield from _too_few(preflight)
 
 
-def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
-    """Xids that NVML reported to the agent: an error where the rank on that device failed, and the root cause where
+def _while_it_ran(evidence: RunEvidence) -> Iterator[Finding]:
+    """Xids that NVML reported to the agents: an error where the rank on that device failed, and the root cause where
     it failed with an error of CUDA."""
     failed = {rank.rank for rank in evidence.ranks if rank.exit_code}
     by_cuda = {f.rank.rank: f for f in failures(evidence) if f.finding == "cuda-error"}
-    seen: dict[tuple[str, int], tuple[int, GpuXid]] = {}
-    for line, event in GpuXid.among(node.events):
-        if event.xid in _HARDWARE:
-            seen.setdefault((event.uuid, event.xid), (line, event))
-    for (uuid, number), (line, event) in seen.items():
+    seen: dict[tuple[int, str, int], tuple[NodeRecord, int, GpuXid]] = {}
+    for node in evidence.nodes:
+        for line, event in GpuXid.among(node.events):
+            if event.xid in _HARDWARE:
+                seen.setdefault((node.node_rank, event.uuid, event.xid), (node, line, event))
+    for node, line, event in seen.values():
         ranks = tuple(r for r in event.ranks if isinstance(r, int))
         whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
         cause_class, first_seen = _nearest([by_cuda[r] for r in ranks if r in by_cuda], event.t)
+        device, number = event.uuid or "unknown", event.xid
         yield Finding(
             "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
-            f"GPU {uuid or 'unknown'} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
+            f"GPU {device} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
             remedy=entry("gpu-fault").remedy, ranks=ranks, nodes=(node.host,), first_seen=first_seen,
             evidence=(Citation(node.events_path, line, f"Xid {number}"),), cause_class=cause_class,
         )  # fmt: skip
@@ -68,8 +69,7 @@ def _why(gpu: Mapping[str, Any]) -> str | None:
     unreachable = gpu.get("unknown", {}).get("device")
     if unreachable:
         return str(unreachable)
-    reasons = gpu.get("unknown", {}).values()
-    lost = next((why for why in reasons if "fallen off" in why or "needs a reset" in why), None)
+    lost = next((why for why in gpu.get("unknown", {}).values() if why in LOST), None)
     if lost:
         return str(lost)
     errors = gpu.get("ecc_uncorrected")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.death._children import children_of, grew
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, story
-from distdbg.diagnosis.failures.findings import finding, findings_of, who
+from distdbg.diagnosis.failures.findings import finding, findings_of, who_failed
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -26,7 +26,7 @@ def host_oom(evidence: RunEvidence) -> Iterable[Finding]:
             base,
             id="host-oom",
             confidence=reason.confidence,
-            summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
+            summary=f"{who_failed(evidence, [failure])} was killed (SIGKILL): {reason.how}",
             cause=_cause(evidence, failure.rank),
             remedy=entry("host-oom").remedy,
             evidence=(reason.citation, *base.evidence),

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.failures.findings import finding, groups, hosts, who
+from distdbg.diagnosis.failures.findings import finding, groups, hosts, who_failed
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
@@ -26,7 +26,7 @@ _NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python[\d.]*): (error: )?(.+)
 def launch_failed(evidence: RunEvidence) -> Iterable[Finding]:
     for group in groups(f for f in failures(evidence) if f.finding == "launch-failed"):
         yield _of_ranks(evidence, group)
-    if not any(rank.pid for rank in evidence.ranks):
+    if not any(rank.pid or rank.from_log for rank in evidence.ranks):
         broken = list(broken_agents(evidence))
         yield from map(_of_agent, broken)
         silent = [n for n in evidence.nodes if n.torchrun_exit_code not in (0, None)]
@@ -43,7 +43,7 @@ def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     lead = group[0]
     if lead.kind != "exception":
         return base
-    ranks = who(evidence, base.ranks)
+    ranks = who_failed(evidence, group)
     at = f" at {lead.where}" if lead.where else ""
     where = "" if len(base.ranks) == len(evidence.ranks) else _only_there(evidence, base)
     cause = base.cause + where

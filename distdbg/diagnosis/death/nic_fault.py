@@ -8,33 +8,36 @@ from collections.abc import Iterable, Mapping
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.logs.nccl import Fault
-from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.run import UNKNOWN_RANK, RankRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 
 @rule("nic-fault")
 def nic_fault(evidence: RunEvidence) -> Iterable[Finding]:
-    told = [(rank, fault) for rank in evidence.ranks if rank.nccl for fault in rank.nccl.faults]
+    everybody = (*evidence.ranks, *evidence.unattributed)
+    told = [(rank, fault) for rank in everybody if rank.nccl for fault in rank.nccl.faults]
     if not told:
         return
     names = {rank.nccl.address: _host(rank) for rank in evidence.ranks if rank.nccl and rank.nccl.address}
     events = [(rank, fault) for rank, fault in told if not fault.peer]
     suspect, confidence = _suspect(told, events, names)
-    ranks = tuple(sorted({rank.rank for rank, _ in told}))
+    ranks = tuple(sorted({rank.rank for rank, _ in told} - {UNKNOWN_RANK}))
+    reporters = tuple(sorted({_host(rank) for rank, _ in told}))
     first, fault = (events or told)[0]
     place = f"{suspect}: " if suspect else ""
+    whose = who(evidence, ranks) if ranks else "a process of unknown rank"
     hca = f" on {fault.hca}" if fault.hca else ""
     peer = f" from peer {names.get(fault.peer, fault.peer)}" if fault.peer else ""
     yield Finding(
         id="nic-fault",
         severity="error",
         confidence=confidence,
-        summary=f"{place}{who(evidence, ranks)} got a network error{hca}{peer}: {fault.what}",
+        summary=f"{place}{whose} got a network error{hca}{peer}: {fault.what}",
         cause=_cause(told, suspect, names),
         remedy=entry("nic-fault").remedy,
         ranks=ranks,
-        nodes=(suspect,) if suspect else hosts(evidence, ranks),
+        nodes=(suspect,) if suspect else hosts(evidence, ranks) or reporters,
         evidence=tuple(_citation(rank, fault) for rank, fault in _one_a_rank(told)[:4]),
         cause_class=CauseClass.KILLED_OR_OOM if confidence != "possible" else CauseClass.COMMUNICATION,
         first_seen=first.ended,
@@ -70,8 +73,9 @@ def _cause(told: _Told, suspect: str, names: Mapping[str, str]) -> str:
 
 
 def _one_a_rank(told: _Told) -> _Told:
-    return list({rank.rank: (rank, fault) for rank, fault in reversed(told)}.values())[::-1]
+    return list({(rank.rank, rank.pid): (rank, fault) for rank, fault in reversed(told)}.values())[::-1]
 
 
 def _citation(rank: RankRecord, fault: Fault) -> Citation:
-    return Citation(rank.nccl_path, fault.line or None, f"rank {rank.rank}", fault.text[:500])
+    where = f"rank {rank.rank}" if rank.rank != UNKNOWN_RANK else rank.place
+    return Citation(rank.nccl_path, fault.line or None, where, fault.text[:500])

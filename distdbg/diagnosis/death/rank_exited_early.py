@@ -10,6 +10,7 @@ from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.stacks.tracebacks import TracebackFrame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
@@ -18,6 +19,9 @@ from distdbg.model import CauseClass, Citation, Confidence, Finding
 _LATE_NOTE_S = 0.5
 #: Kinds of message that tell of a wait for somebody, not of a peer that is gone.
 _TIMEOUTS = {"monitored-barrier", "gloo-timeout", "store-timeout"}
+#: `script_end_how` of a script that ended itself by a call, and that in words.
+_CALLS = {"SystemExit": "sys.exit(0)", "os._exit": "os._exit(0)"}
+_WAYS = {**_CALLS, "returned": "the end of its script"}
 _ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 
 
@@ -33,20 +37,21 @@ def rank_exited_early(evidence: RunEvidence) -> Iterable[Finding]:
     early = [
         r
         for r in evidence.ranks
-        if (r.exit_code == 0 or r.rank in aborted) and r.rank in needed.ranks and _left_before(r, first)
+        if (r.own_exit_code == 0 or r.rank in aborted) and r.rank in needed.ranks and _left_before(r, first)
     ]
     if not early or len(early) + len(lost) > len(evidence.ranks):
         return
     ranks = tuple(sorted(r.rank for r in early))
-    how = {r.script_end_how for r in early}
-    way = "sys.exit(0)" if how == {"SystemExit"} else "the end of its script" if how == {"returned"} else "exit code 0"
+    how = {(_WAYS.get(r.script_end_how, "exit code 0"), r.script_end_where) for r in early}
+    way, place = next(iter(how)) if len(how) == 1 else ("exit code 0", None)
+    at = f" at {TracebackFrame(*place)}" if place is not None else ""
     others = tuple(sorted(f.rank.rank for f in lost))
     step = early[0].step
     yield Finding(
         id="rank-exited-early",
         severity="error",
         confidence=_confidence(early, lost, first) if needed.known else "likely",
-        summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
+        summary=f"{who(evidence, ranks)} left by {way}{at}{f' in step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
         cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
         remedy=entry("rank-exited-early").remedy,
@@ -54,7 +59,15 @@ def rank_exited_early(evidence: RunEvidence) -> Iterable[Finding]:
         nodes=hosts(evidence, ranks),
         step=step,
         evidence=(
-            *(Citation(r.exit_path, None, quote=f'"exit_code": {r.exit_code}') for r in early[:3]),
+            *(
+                Citation(
+                    r.exit_path,
+                    None,
+                    str(TracebackFrame(*r.script_end_where)) if r.script_end_where else None,
+                    f'"exit_code": {r.exit_code}',
+                )
+                for r in early[:3]
+            ),
             *((first.citation,) if first.citation else ()),
         ),
         cause_class=CauseClass.EARLY_EXIT,
@@ -106,18 +119,18 @@ def _left(rank: RankRecord) -> float:
 
 
 def _left_before(rank: RankRecord, first: RankFailure) -> bool:
-    if rank.asked_to_stop is not None or any(e.uncaught for e in rank.exceptions):
+    if (rank.asked_to_stop is not None and not rank.left_by_itself) or any(e.uncaught for e in rank.exceptions):
         return False
     return first.t is not None and _left(rank) <= first.t + _LATE_NOTE_S
 
 
 def _confidence(early: list[RankRecord], lost: list[RankFailure], first: RankFailure) -> Confidence:
-    """Certain where it left by SystemExit, which no finished script does in passing, or steps behind the others."""
+    """Certain where it left by sys.exit or os._exit, which no script that has finished needs, or steps behind."""
     if any(_left(r) > (first.t or 0.0) for r in early):
         return "likely"
     steps = [f.rank.step for f in lost if f.rank.step is not None]
     behind = steps and all(r.step is not None and r.step < max(steps) for r in early)
     said = all(r.script_ended is not None for r in early)
-    if said and (behind or all(r.script_end_how == "SystemExit" for r in early)):
+    if said and (behind or all(r.script_end_how in _CALLS for r in early)):
         return "certain"
     return "likely"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, why_not_known
-from distdbg.diagnosis.failures.findings import finding, groups, who
+from distdbg.diagnosis.failures.findings import finding, groups, who_failed
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
@@ -43,10 +43,12 @@ def rank_killed(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     lead = group[0]
-    number = lead.signal or 0
     base = finding(evidence, group)
+    if lead.signal is None:  # a log says that it was, and not by which signal
+        return base
+    number = lead.signal
     name = signal_name(number)
-    ranks = who(evidence, base.ranks)
+    ranks = who_failed(evidence, group)
     crashed = number in _MEANING and number < signal.SIGTERM and number not in (signal.SIGINT, signal.SIGHUP)
     were = "was" if len(base.ranks) == 1 else "were"
     verb = "crashed with" if crashed else f"{were} killed by"

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from distdbg.diagnosis.failures.handling import SIGNALS, within_python
 from distdbg.diagnosis.failures.record import RankFailure, line_of_file
-from distdbg.evidence.frames import module_path
+from distdbg.evidence.frames import Activity, activity_of
 from distdbg.evidence.logs.messages import KnownMessage, recognise
 from distdbg.evidence.run import ExceptionFact, RankRecord
-from distdbg.evidence.stacks.tracebacks import Frame, ParsedException, chain_text, last_chain, shortened
+from distdbg.evidence.stacks.tracebacks import (
+    ParsedException,
+    TracebackFrame,
+    chain_text,
+    last_chain,
+    original,
+    shortened,
+)
 from distdbg.model import CauseClass, Citation, Confidence
 
 #: Exceptions that programs raise and handle all day long: seen in flight they mean nothing.
-_ORDINARY = {"StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full", "CancelledError",
-             "BlockingIOError", "InterruptedError", "KeyboardInterrupt", "SystemExit", "ImportError",
-             "ModuleNotFoundError", "SignalException"}  # fmt: skip
+_ORDINARY = SIGNALS | {
+    "Full", "CancelledError", "BlockingIOError", "InterruptedError", "KeyboardInterrupt", "SystemExit", "ImportError",
+    "ModuleNotFoundError", "SignalException",
+}  # fmt: skip
 _COMMUNICATION_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
 _COMMUNICATION = re.compile(
     r"gloo/transport/|ProcessGroup(NCCL|Gloo)|NCCL (error|communicator)|nccl\w{0,100}Error|TCPStore|c10d store|"
@@ -31,6 +40,10 @@ _NO_WORDS = re.compile(
     r"\s|$|\[rank\d+\]:\[|[WI]\d{4} \d\d:|.*Warning: |Exception ignored|"
     r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA|Device-side assertion tracking"
 )
+#: What Python raises where it is connected to a child that has ended.
+_CHILD_IS_GONE = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError", "FileNotFoundError"}
+#: As torch reports a worker's death where nothing else came first.
+_WORKER_DIED = "RuntimeError: DataLoader worker (pid(s) 0) exited unexpectedly"
 _IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
 
 
@@ -43,7 +56,7 @@ def uncaught_fact(rank: RankRecord) -> ExceptionFact | None:
 def in_flight(rank: RankRecord) -> RankFailure | None:
     """What the rank's main thread was still handling when a sibling died; other threads' say too little."""
     for fact in rank.exceptions:
-        if fact.uncaught or fact.thread != "MainThread" or plain_name(fact.type) in _ORDINARY:
+        if fact.uncaught or fact.thread != "MainThread" or plain_name(fact.type) in _ORDINARY or within_python(fact):
             continue
         failure = from_fact(rank, fact, late=False)
         if failure.cause_class is CauseClass.COMMUNICATION:
@@ -58,11 +71,12 @@ def from_fact(rank: RankRecord, fact: ExceptionFact, late: bool) -> RankFailure:
     chain = last_chain(fact.traceback)
     where = chain[-1].where if chain else None
     if where is None and fact.where is not None:
-        where = Frame(*fact.where)
+        where = TracebackFrame(*fact.where)
     if not chain:
         chain = (ParsedException("", "", (where,) if where else (), fact.traceback, 0),)
     last = replace(chain[-1], type=_short_type(fact.type), message=fact.message)
-    return exception_failure(rank, (*chain[:-1], last), where, fact.t, citation=fact.citation, late=late)
+    failure = exception_failure(rank, (*chain[:-1], last), where, fact.t, citation=fact.citation, late=late)
+    return failure if fact.type or not rank.from_log else replace(failure, kind="line")
 
 
 def from_output(rank: RankRecord, late: bool) -> RankFailure | None:
@@ -100,7 +114,7 @@ def from_error_file(rank: RankRecord) -> RankFailure | None:
 def exception_failure(
     rank: RankRecord,
     chain: tuple[ParsedException, ...],
-    where: Frame | None,
+    where: TracebackFrame | None,
     t: float | None,
     *,
     citation: Citation | None,
@@ -108,7 +122,14 @@ def exception_failure(
     noticed: bool = False,
 ) -> RankFailure:
     """`noticed`: another rank has a cause of its own, and a communication error at the chain's end came of that."""
+    if inner := original(chain[-1]):
+        own = inner[-1].where
+        its = own if own is not None and not own.is_library else where
+        failure = exception_failure(rank, inner, its, t, citation=citation, late=late)
+        place = chain[-1].first_line.partition(" in ")[2].rstrip(".")
+        return replace(failure, course=f"It was raised in {place}{f', for {where}' if where else ''}.")
     told, known, communication, doubt = _telling(chain, noticed)
+    known = known or _lost_worker(told)
     otherwise = None
     if doubt and not communication and not late:
         otherwise = exception_failure(rank, chain, where, t, citation=citation, late=late, noticed=True)
@@ -156,6 +177,14 @@ def _telling(
     return last, known, False, ""
 
 
+def _lost_worker(error: ParsedException) -> KnownMessage | None:
+    """A worker was killed while the loader fetched a batch from it: what the connection to it raises then."""
+    activities = [activity_of(frame.file, frame.function) for frame in error.frames]
+    if Activity.LOADER in activities and activities[-1] is Activity.CHILD and plain_name(error.type) in _CHILD_IS_GONE:
+        return recognise(_WORKER_DIED)
+    return None
+
+
 def _finding_without_entry(rank: RankRecord, error: ParsedException, communication: bool) -> str:
     if communication and "NCCL" in error.message:
         return "nccl-error"
@@ -173,12 +202,12 @@ def _is_communication(error: ParsedException, known: KnownMessage | None) -> boo
     if _COMMUNICATION.search(said):
         return True
     return bool(_SOCKET.search(said)) and any(
-        module_path(frame.file).startswith("torch/distributed/") for frame in error.frames
+        activity_of(frame.file, frame.function).of_torch_distributed for frame in error.frames
     )
 
 
 def subject(error: ParsedException) -> str:
-    return f"{_short_type(error.type)}: {error.message}"
+    return f"{_short_type(error.type)}: {error.message}" if error.type else error.message
 
 
 def plain_name(name: str) -> str:

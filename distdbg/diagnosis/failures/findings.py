@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.evidence.exit_status import signal_name
-from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.run import UNKNOWN_RANK, RunEvidence
+from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 
 #: Ids that a check of their own gives to rank failures; `known_error` gives all others.
 OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom", "cuda-error", "nccl-error",
-                        "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"})  # fmt: skip
+                        "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"}) | OUTSIDE  # fmt: skip
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MOST_HEADLINE = 300
 #: Longer lists of ranks are counted instead.
@@ -48,16 +49,16 @@ def _sameness(failure: RankFailure) -> tuple[str, ...]:
 def finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     """One finding for a group, told from its leader."""
     lead = group[0]
-    ranks = tuple(sorted(f.rank.rank for f in group))
+    ranks = _known_ranks(group)
     return Finding(
         id=lead.finding,
         severity="error",
         confidence=lead.confidence,
-        summary=_summary(lead, who(evidence, ranks)),
+        summary=_summary(lead, who_failed(evidence, group), one=len(ranks) <= 1),
         cause=_cause(lead),
         remedy=_remedy(lead),
         ranks=ranks,
-        nodes=hosts(evidence, ranks),
+        nodes=hosts(evidence, ranks) or tuple(dict.fromkeys(f.rank.host for f in group if f.rank.host)),
         step=lead.rank.step,
         evidence=citations(group),
         cause_class=lead.cause_class,
@@ -69,6 +70,19 @@ def citations(group: list[RankFailure]) -> tuple[Citation, ...]:
     cited = [f.citation for f in group[: 1 + _MOST_CITED] if f.citation is not None]
     lead, others = cited[:1], cited[1:]
     return (*lead, *(Citation(c.path, c.line, c.where) for c in others))
+
+
+def _known_ranks(group: list[RankFailure]) -> tuple[int, ...]:
+    return tuple(sorted(f.rank.rank for f in group if f.rank.rank != UNKNOWN_RANK))
+
+
+def who_failed(evidence: RunEvidence, group: list[RankFailure]) -> str:
+    """As `who`; where no line says the rank, what else is known: `rank unknown, host node7`."""
+    if ranks := _known_ranks(group):
+        return who(evidence, ranks)
+    places = list(dict.fromkeys(f.rank.place for f in group if f.rank.place))
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return f"rank unknown, {' and '.join(places[:3])}{more}" if places else "rank unknown"
 
 
 def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
@@ -88,10 +102,13 @@ def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(r.host for r in evidence.ranks if r.rank in wanted and r.host))
 
 
-def _summary(lead: RankFailure, ranks: str) -> str:
-    at, one = f" at {lead.where}" if lead.where else "", ranks.startswith("rank ")
+def _summary(lead: RankFailure, ranks: str, *, one: bool) -> str:
+    at = f" at {lead.where}" if lead.where else ""
+    if lead.kind == "line":
+        said = lead.known.symptom.rstrip(".") if lead.known is not None else _headline(lead)
+        return f"{ranks}: {said}" if lead.rank.place or lead.rank.rank != UNKNOWN_RANK else said
     if lead.kind == "exit":
-        return f"{ranks} ended with {lead.message} and left no traceback"
+        return f"{ranks} ended with {lead.message}{at} and left no traceback"
     if lead.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
         were = "was" if one else "were"
         return f"{ranks} raised {_headline(lead)}{at} and {were} still handling it when the others failed"
@@ -116,6 +133,8 @@ def _cause(lead: RankFailure) -> str:
         words.append("A peer or the network went away; this rank only noticed.")
     elif lead.where is not None and lead.where.source:
         words.append(f"{lead.where} is: {lead.where.source}")
+    if lead.course:
+        words.append(lead.course)
     if lead.doubt:
         words.append(f"Not certain: {lead.doubt}.")
     return " ".join(words)
@@ -128,6 +147,8 @@ def _remedy(lead: RankFailure) -> str:
         return "Look at the rank that ended first, and at the network between the nodes where none did."
     if lead.kind == "exit":
         below = "; its last lines are below" if lead.citation and lead.citation.quote else ""
-        return f"Look for sys.exit, os._exit or a library that ends the process{below}."
+        if lead.where is not None:
+            return f"Look why {lead.where.file}:{lead.where.line} was reached{below}."
+        return f"Look for a library that ends the process{below}."
     place = f"{lead.where.file}:{lead.where.line}" if lead.where else "the last line of the traceback"
     return f"Mend {place}; the whole traceback is in {lead.citation.path if lead.citation else 'the log'}."

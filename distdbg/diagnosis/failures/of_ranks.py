@@ -18,10 +18,12 @@ from distdbg.diagnosis.failures.exceptions import (
     uncaught_fact,
     words_after,
 )
+from distdbg.diagnosis.failures.logged import after_the_end, failure_in_log, without_repeats
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.diagnosis.failures.signals import by_signal
 from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.stacks.tracebacks import TracebackFrame
 from distdbg.model import CauseClass, Citation
 
 __all__ = ["RankFailure", "failure_of", "failures", "weighed"]
@@ -39,8 +41,8 @@ _CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 def failures(evidence: RunEvidence) -> tuple[RankFailure, ...]:
     """Every rank that failed by itself, by rank. Ranks that merely obeyed a SIGTERM are not among them."""
     told = {(node.node_rank, pid) for node in evidence.nodes for pid in _told_by_torchrun(node.torchrun_tail)}
-    found = (failure_of(_as_told(rank, told)) for rank in evidence.ranks)
-    return tuple(weighed([f for f in found if f is not None]))
+    found = (failure_of(_as_told(rank, told)) for rank in (*evidence.ranks, *evidence.unattributed))
+    return tuple(weighed(without_repeats(after_the_end([f for f in found if f is not None]))))
 
 
 def weighed(found: Sequence[RankFailure]) -> Iterable[RankFailure]:
@@ -65,20 +67,22 @@ def _as_told(rank: RankRecord, told: set[tuple[int, int]]) -> RankRecord:
     return rank
 
 
-def failure_of(rank: RankRecord) -> RankFailure | None:
+def failure_of(rank: RankRecord) -> RankFailure | None:  # noqa: PLR0911 -- one way to end a case
     """None for a rank that succeeded, runs, is not known, or did as it was told."""
+    if rank.from_log:
+        return failure_in_log(rank)
     handled = in_flight(rank)
-    stopped = rank.asked_to_stop is not None
-    code = rank.exit_code
+    stopped = rank.asked_to_stop is not None and not (rank.left_by_itself and rank.script_exit_code is not None)
+    code = rank.own_exit_code
     if code is not None and code < 0 and not (stopped and -code in _ORDERED_ENDS):
         return _signalled(rank, handled)
     uncaught = uncaught_fact(rank)
     if uncaught is not None and code != 0:
         late = stopped and uncaught.t > (rank.asked_to_stop or 0)
-        return None if late and plain_name(uncaught.type) in _OBEDIENCE else from_fact(rank, uncaught, late)
+        return None if late and plain_name(uncaught.type) in _OBEDIENCE else _and_left(from_fact(rank, uncaught, late))
     if handled is not None and (stopped or code != 0):
         return handled
-    if (ended_with(rank) or 0) <= 0:
+    if (code or 0) <= 0:
         return None
     printed = from_output(rank, stopped)
     if printed is not None and printed.cause_class in _OWN and rank.script_end_how == "SystemExit":
@@ -95,17 +99,27 @@ def _ended_itself(rank: RankRecord, printed: RankFailure) -> RankFailure:
     return replace(_bare_exit(rank, words), confidence="likely", doubt=doubt)
 
 
-def ended_with(rank: RankRecord) -> int | None:
-    """The exit code; what the script had given to sys.exit, where torchrun collected the process before anybody could
-    read it; None for a rank that runs."""
-    if rank.exit_code is None and rank.ended is not None:
-        return rank.script_exit_code
-    return rank.exit_code
+def _and_left(failure: RankFailure) -> RankFailure:
+    """The script caught it, and called sys.exit or os._exit in the handler: as Hydra and click do."""
+    rank = failure.rank
+    if not rank.script_exit_code:
+        return failure
+    at = f" at {where}" if (where := _left_at(rank)) else ""
+    return replace(failure, course=f"While it handled this, it ended with {_call(rank)}{at}.")
+
+
+def _left_at(rank: RankRecord) -> TracebackFrame | None:
+    return TracebackFrame(*rank.script_end_where) if rank.script_end_where is not None else None
+
+
+def _call(rank: RankRecord) -> str:
+    name = {"SystemExit": "sys.exit"}.get(rank.script_end_how, rank.script_end_how)
+    return f"{name}({rank.script_exit_code})"
 
 
 def _signalled(rank: RankRecord, handled: RankFailure | None) -> RankFailure | None:
-    if rank.exit_code == -signal.SIGABRT and rank.script_exit_code:  # it crashed on its way out
-        return _bare_exit(rank)
+    if rank.exit_code == -signal.SIGABRT and rank.script_exit_code and uncaught_fact(rank) is None:
+        return _bare_exit(rank)  # it crashed on its way out
     ended = by_signal(rank, handled)
     if rank.asked_to_stop is None or ended.kind == "exception":
         return ended
@@ -118,12 +132,13 @@ def _bare_exit(rank: RankRecord, words: Sequence[str] | None = None) -> RankFail
     lines = [line for line in said[-12:] if line.strip()]
     known = recognise("\n".join(lines)) if lines else None
     communication = known is not None and known.communication
-    code = rank.script_exit_code or rank.exit_code
-    how = f"sys.exit({code})" if rank.script_end_how == "SystemExit" else f"exit code {code}"
+    how = _call(rank) if rank.script_exit_code else f"exit code {rank.exit_code}"
+    where = _left_at(rank)
     first = rank.stderr_first_line + rank.stderr_tail.rstrip().count("\n") if rank.stderr_first_line else None
     citation = Citation(rank.stderr_path, first, quote="\n".join(lines)) if lines else Citation(rank.exit_path)
+    citation = replace(citation, where=str(where) if where else None)
     return RankFailure(
         rank, "exit", known.finding if known else "rank-exception",
         CauseClass.COMMUNICATION if communication else CauseClass.UNCAUGHT_ERROR, "likely" if known else "certain",
-        rank.script_ended or rank.ended, message=how, known=known, citation=citation,
+        rank.script_ended or rank.ended, message=how, where=where, known=known, citation=citation,
     )  # fmt: skip

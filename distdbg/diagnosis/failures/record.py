@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distdbg.evidence.logs.messages import KnownMessage
 from distdbg.evidence.run import RankRecord
-from distdbg.evidence.stacks.tracebacks import Frame
+from distdbg.evidence.stacks.tracebacks import TracebackFrame
 from distdbg.model import CauseClass, Citation, Confidence
 
 
@@ -27,9 +27,11 @@ class RankFailure:
     message: str = ""
     #: a traceback or a stack, shortened for a reader; empty where there is none
     shown: str = ""
-    where: Frame | None = None
+    where: TracebackFrame | None = None
     known: KnownMessage | None = None
     citation: Citation | None = None
+    #: what happened between its cause and the rank's end, as a sentence
+    course: str = ""
     #: what limits the confidence, in words
     doubt: str = ""
     signal: int | None = None

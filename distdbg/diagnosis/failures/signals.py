@@ -27,7 +27,7 @@ def by_signal(rank: RankRecord, in_flight: RankFailure | None) -> RankFailure:
         return in_flight
     if number in _CRASHES:
         return _thrown_by_native_code(rank, number) or _crash(rank, number)
-    citation = Citation(rank.exit_path, None, quote=f'"exit_code": {rank.exit_code}')
+    citation = _exit_citation(rank)
     return RankFailure(
         rank, "signal", "rank-killed", CauseClass.KILLED_OR_OOM, "certain", rank.ended, citation=citation, signal=number
     )
@@ -73,10 +73,14 @@ def _known_last_line(rank: RankRecord) -> ParsedException | None:
     return ParsedException("", lines[at].strip(), (), lines[at], at)
 
 
+def _exit_citation(rank: RankRecord) -> Citation:
+    return rank.exit_citation or Citation(rank.exit_path, None, quote=f'"exit_code": {rank.exit_code}')
+
+
 def _crash(rank: RankRecord, number: int) -> RankFailure:
     crash = fatal_error(rank.stderr_tail)
     if crash is None:
-        citation = Citation(rank.exit_path, None, quote=f'"exit_code": {rank.exit_code}')
+        citation = _exit_citation(rank)
         where = None
     else:
         where = crash.where

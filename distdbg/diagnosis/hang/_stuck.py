@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from distdbg.diagnosis.failures.findings import who
-from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Culprit, Hang
+from distdbg.evidence.dump import Look, RankDump
 from distdbg.evidence.frames import Origin
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.stacks.threads import Frame
+from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.model import Citation, fold_ranks
 
 _MOST_CITED = 3
@@ -42,7 +43,8 @@ def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
         place = f" at {' and '.join(lines[:2])}" if lines else ""
         subject = who(evidence, wait.waiting)
         verb = "waits" if len(wait.waiting) == 1 else "wait"
-        words.append(f"{subject[:1].upper()}{subject[1:]} {verb} in {wait.what}{place}{_age(hang, wait.since)}.")
+        what = f"{wait.what}{hang.place_of((wait,))}"
+        words.append(f"{subject[:1].upper()}{subject[1:]} {verb} in {what}{place}{_age(hang, wait.since)}.")
     return " ".join(words[:4]) + (f" And {len(words) - 4} more waits." if len(words) > 4 else "")
 
 
@@ -97,12 +99,25 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
         path = next((seen.recorder_path for seen in reversed(had.looks) if seen.recorder_path), "")
         return Citation(path, None, f"rank {rank}, flight recorder") if path else None
     standing = hang.standings[rank]
-    main = had.main(look)
-    frames = standing.worker or (main.frames if main is not None else ())
+    thread = _thread_of(standing, had, look)
+    frames = standing.worker or (thread.frames if thread is not None else ())
     frames = tuple(f for f in frames if f.origin is not Origin.OURS)
     lines = [f"{short(f) if f.users else f}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
-    where = f"rank {rank}, {'loader worker' if standing.worker else 'main thread'}, innermost first"
+    name = "loader worker" if standing.worker else standing.thread or _name(thread)
+    where = f"rank {rank}, {name}, innermost first"
     return Citation(look.threads_path, None, where, "\n".join(lines) if quote else "")
+
+
+def _thread_of(standing: Standing, had: RankDump, look: Look) -> Thread | None:
+    """The one that stands there: mostly the main one."""
+    others = (
+        t for t in look.threads if standing.thread and t.pid == had.pid and t.user_frames[:1] == standing.frames[:1]
+    )
+    return next(others, had.judged(look))
+
+
+def _name(thread: Thread | None) -> str:
+    return "main thread" if thread is None or thread.main else f"thread {thread.name or thread.os_id}"
 
 
 def _source(hang: Hang, frame: Frame) -> str:

@@ -6,13 +6,14 @@ Stacks and flight recorders say so, or, where neither names anybody, NCCL's own 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, plural, side_of, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
-from distdbg.evidence.recorder.nccl_ras import behind, unreachable
+from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
@@ -46,6 +47,7 @@ def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, culprit.waits),
             side=side_of(culprit),
+            **asdict(hang.place_of(culprit.waits[:1])),
         )
 
 
@@ -66,34 +68,17 @@ def _where(culprit: Culprit, newest: int | None) -> str:
 
 def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
     """On GPUs all stacks may look alike. A process that NCCL does not reach comes first: the others wait for it."""
-    dump = hang.dump
-    rank_of = {had.pid: rank for rank, had in dump.ranks.items()}
-    if len(rank_of) < len(dump.ranks):
-        return  # two nodes have a process of one number: whose count it is cannot be told
-    gone = unreachable(dump.communicators)
-    told: list[tuple[tuple[int, ...], str, str]] = [((pid,), why, "missing_ranks") for pid, why in gone.items()]
-    for late in () if gone else behind(dump.communicators):
-        done = f"has launched {late.operation} {late.count} times in a communicator of {late.communicator.size} ranks"
-        told.append(
-            (
-                late.pids,
-                f"{done}, where others have done so {late.most} times",
-                f"communicator {late.communicator.name}",
-            )
-        )
-    for pids, phrase, where in told:
-        ranks = tuple(sorted(rank_of[pid] for pid in pids if pid in rank_of))
-        if not ranks:
-            continue
+    for late in launched_less(hang.dump) or ():
         yield Finding(
             id="collective-not-joined",
             severity="error",
             confidence="likely",
-            summary=f"{who(evidence, ranks)} {plural(phrase, ranks)}, says NCCL itself",
+            summary=f"{who(evidence, late.ranks)} {plural(late.because, late.ranks)}, says NCCL itself",
             cause="Neither stacks nor flight recorders tell them from the others.",
             remedy=entry("collective-not-joined").remedy,
-            ranks=ranks,
-            nodes=hosts(evidence, ranks),
-            evidence=(Citation(dump.communicators_path, where=where),),
+            ranks=late.ranks,
+            nodes=hosts(evidence, late.ranks),
+            evidence=(Citation(hang.dump.communicators_path, where=late.where),),
             cause_class=CauseClass.STUCK,
+            side="host",
         )

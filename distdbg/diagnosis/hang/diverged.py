@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
@@ -33,7 +34,7 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
     yield Finding(
         id=kind.value,
         severity="error",
-        confidence="likely" if not found.others or hang.dump.missing else "certain",
+        confidence="likely" if not found.sure or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
         cause=" ".join(filter(None, cause)),
         remedy=REMEDY if _error(evidence, found) else remedy,
@@ -44,6 +45,7 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, hang.waits),
         side="host" if any(wait.on_device for wait in hang.waits) else None,
+        **asdict(hang.place_of(hang.waits_for(found.ranks))),
     )
 
 
@@ -87,7 +89,8 @@ def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
 def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     subject = who(evidence, found.ranks)
     if not found.others:
-        return f"{subject} are in different collectives, equally many in each: {_sides(hang, found)}"
+        because = f", because of `{found.condition.text}`" if found.condition is not None else ""
+        return f"{subject} are in different collectives, equally many in each{because}: {_sides(hang, found)}"
     verb = "is" if len(found.ranks) == 1 else "are"
     if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
         file = found.frame.file.rpartition("/")[2]
@@ -127,6 +130,12 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
         where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
         return f"{short(found.frame)} {where}."
+    if found.times_before:
+        left_out = next(operation for operation, ranks in found.sides if ranks == found.others)
+        return (
+            f"After the same operations all of them called {left_out} {found.times_before} times before: "
+            f"{who(evidence, found.ranks)} did not call it this time."
+        )
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, short, since, step
@@ -40,6 +41,7 @@ def group_deadlock(evidence: RunEvidence) -> Iterable[Finding]:
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, hang.waits_for(circle)),
             side="host" if any(wait.on_device for wait in waits) else None,
+            **asdict(hang.place_of(waits)),
         )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import takewhile
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._handling import handled
 from distdbg.diagnosis.hang._stuck import citations, plural, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
+from distdbg.diagnosis.waits.hang import PASSES, Culprit, Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Confidence, Finding, FindingDoc
@@ -32,7 +34,7 @@ def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands:
         return
     for culprit in hang.culprits:
-        if culprit.standing.doing in _IDS:
+        if culprit.standing.doing in _IDS and not (hang.starting and culprit.standing.doing in PASSES):
             yield _finding(evidence, hang, culprit, entry(_IDS[culprit.standing.doing]))
 
 
@@ -46,7 +48,12 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
             "it" if len(culprit.ranks) == 1 else "them"
         )
     at_work = hang.may_work(culprit)
-    cause = [_line(hang, standing), handled(evidence, culprit.ranks), waited(evidence, hang, culprit.waits)]
+    cause = [
+        _line(hang, standing),
+        _in_c(hang, standing),
+        handled(evidence, culprit.ranks),
+        waited(evidence, hang, culprit.waits),
+    ]
     cause.append(_outlook(hang, culprit))
     return Finding(
         id=doc.id,
@@ -62,6 +69,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, culprit.waits),
         side=side_of(culprit),
+        **asdict(hang.place_of(culprit.waits[:1])),
     )
 
 
@@ -70,6 +78,10 @@ def _outlook(hang: Hang, culprit: Culprit) -> str:
     quiet_s = hang.quiet_of(culprit.ranks)
     if hang.may_work(culprit) and quiet_s is not None:
         return f"It may go on by itself: nothing was heard of it for {quiet_s:.0f} s only."
+    if culprit.standing.busy:
+        return "Its child processes compute: it may go on by itself."
+    if hang.may_work(culprit) and hang.runs_at_times(culprit):
+        return "It ran from time to time between the looks: it may be slow and no more, and go on by itself."
     if hang.computes(culprit):
         return "It went from line to line meanwhile: it may be slow and no more, and go on by itself."
     return ""
@@ -77,8 +89,8 @@ def _outlook(hang: Hang, culprit: Culprit) -> str:
 
 def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
     """Certain where the whole chain was seen: the stack, the waiting ranks' operations, and that nothing moves."""
-    if any(wait.either for wait in culprit.waits):
-        return "possible"
+    if any(wait.either or (wait.by_stacks and wait.on_device) for wait in culprit.waits):
+        return "possible"  # a host that is elsewhere may have enqueued all that the others wait for
     if not culprit.standing.sure or hang.dump.missing or hang.computes(culprit):
         return "likely"
     seen = all(wait.sequence is not None or wait.awaited_known for wait in culprit.waits)
@@ -89,6 +101,18 @@ def _at(standing: Standing) -> str:
     if standing.worker or standing.frame is None or standing.doing is Doing.DEVICE:
         return ""
     return f" at {short(standing.frame)}"
+
+
+def _in_c(hang: Hang, standing: Standing) -> str:
+    """Of native code the library that was called, and the function in it, where the C frames were taken."""
+    had = hang.dump.ranks.get(standing.rank)
+    if standing.doing is not Doing.NATIVE or had is None:
+        return ""
+    name = standing.thread.removeprefix("thread ")
+    thread = had.native_judged if not name else next((t for t in had.native if name in (t.name, str(t.os_id))), None)
+    inner = list(takewhile(lambda frame: frame.native, thread.frames if thread is not None else ()))
+    called = next((frame for frame in inner if not frame.passes_on), next(iter(inner), None))
+    return f"Its C code is {called.function} in {called.library}." if called is not None else ""
 
 
 def _line(hang: Hang, standing: Standing) -> str:

@@ -1,4 +1,4 @@
-"""What several checks ask of a run's memory over its steps: what grows, and where it would end."""
+"""Find the trends of a run's memory over its steps, and the step at which it would be full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distdbg.evidence.memory.growth import FEWEST, MIB, Growth, Point, growth
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation
 
-#: Less than this is not worth a word, whatever its slope: on the host, and on a device.
+#: Less growth than this is not reported, at any slope: on the host, and on a device.
 LEAST, SHARE = 24 * MIB, 0.04
 LEAST_ON_DEVICE, SHARE_ON_DEVICE = 64 * MIB, 0.03
 #: Steps need more and more where what they give back at their end grows as evenly: by at least this share of what is
@@ -74,12 +74,12 @@ def device_growing(rank: RankRecord) -> Growing | None:
     if rank.memory is None:
         return None
     points = on_device(rank)
-    told = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
-    if told is None:
+    trend = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
+    if trend is None:
         return None
     path = f"{rank.memory.path}/memory.jsonl"
-    swells = _swells([(p.step, (p.peak or 0) - (p.standing or 0), p.epochs) for p in points], told)
-    return Growing(rank, told, full_step(points, told.slope), "its GPU", path, swells=swells)
+    swells = _swells([(p.step, (p.peak or 0) - (p.standing or 0), p.epochs) for p in points], trend)
+    return Growing(rank, trend, full_step(points, trend.slope), "its GPU", path, swells=swells)
 
 
 def on_device(rank: RankRecord) -> list[Point]:
@@ -96,8 +96,11 @@ def full_step(points: Sequence[Point], slope: float) -> int | None:
 
 def _all(run: RunEvidence) -> Iterator[Growing]:
     """A node's memory is its ranks' and their children's together: all that still grows brings its end nearer."""
+    by_node: dict[int, list[RankRecord]] = {}
+    for rank in run.ranks:
+        by_node.setdefault(rank.node_rank, []).append(rank)
     for node in run.nodes:
-        mine = [rank for rank in run.ranks if rank.node_rank == node.node_rank]
+        mine = by_node.get(node.node_rank, ())
         found = [one for rank in mine for one in (*_own(rank, node), *_children(rank, node))]
         rate = sum(one.growth.slope for one, step in found if step is not None)
         for one, step in found:
@@ -109,46 +112,48 @@ def _all(run: RunEvidence) -> Iterator[Growing]:
 
 
 def ends_by_itself(one: Growing | None, at: int | None) -> bool:
-    """Before there is no memory left, or where nobody knows how much there is."""
+    """Whether the growth ends before memory is full, or the size of that memory is not known."""
     return at is not None and (one is None or one.ends_at is None or at <= one.ends_at)
 
 
 def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
-    """With its step when the node was looked at. The rank's own lines where they are enough; else its agent's."""
+    """The growth of a rank's own memory, with the step at the node's last look. Uses the rank's own lines where there
+    are enough, else its agent's."""
     points, path = node.memory.points.get(rank.rank, ()), node.memory.path
     if rank.memory and len(rank.memory.points) >= FEWEST:
         points, path = rank.memory.points, f"{rank.memory.path}/memory.jsonl"
-    told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
-    if told is not None:
-        swells = _swells([(p.step, p.within or 0, p.epochs) for p in points], told)
+    trend = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
+    if trend is not None:
+        swells = _swells([(p.step, p.within or 0, p.epochs) for p in points], trend)
         step = node.memory.steps.get(rank.rank, points[-1].step)
-        yield Growing(rank, told, None, "", path, swells=swells, filled_at=_filled_at(points, told)), step
+        yield Growing(rank, trend, None, "", path, swells=swells, filled_at=_filled_at(points, trend)), step
 
 
-def _swells(within: Sequence[tuple[int, int, int]], told: Growth) -> bool:
-    return growth(within, int(_SWELLS * told.total), _SWELLS_ITSELF) is not None
+def _swells(within: Sequence[tuple[int, int, int]], trend: Growth) -> bool:
+    return growth(within, int(_SWELLS * trend.total), _SWELLS_ITSELF) is not None
 
 
-def _filled_at(points: Sequence[Point], told: Growth) -> int | None:
-    """Where what grows was asked for long before, and comes to be touched: an array that is filled from step to step.
+def _filled_at(points: Sequence[Point], trend: Growth) -> int | None:
+    """The step at which an array that is filled from step to step is full; None where the growth is another.
 
-    It may be that all that was asked for will be touched. What a leak keeps is asked for as it goes.
+    Such an array was allocated long before, and all of it may be touched in the end. A leak allocates as it grows.
     """
-    asked = [p.asked for p in points if told.first <= p.step <= told.last and p.asked is not None]
+    asked = [p.asked for p in points if trend.first <= p.step <= trend.last and p.asked is not None]
     last, third = points[-1], len(asked) // 3
     if not third or last.asked is None:
         return None
-    if min(asked[-third:]) - min(asked[:third]) >= _ASKED * told.total:
+    if min(asked[-third:]) - min(asked[:third]) >= _ASKED * trend.total:
         return None
-    return last.step + int(max(0, last.asked - last.anon) / told.slope)
+    return last.step + int(max(0, last.asked - last.anon) / trend.slope)
 
 
 def _children(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int | None]]:
-    """Without a step: the newest look has not seen it, and what it had was given back."""
+    """The growth of a rank's children. The step is None where the newest look has not seen the child: its memory was
+    given back."""
     mine = node.memory.children.get(rank.rank, ())
     looks = [child.points[-1][0] for child in mine] + [p.step for p in node.memory.points.get(rank.rank, ())[-1:]]
     for child in mine:
-        told = growth(child.points, LEAST, SHARE)
-        if told is not None:
+        trend = growth(child.points, LEAST, SHARE)
+        if trend is not None:
             step = child.points[-1][0]
-            yield Growing(rank, told, None, "", node.memory.path, child), step if step == max(looks) else None
+            yield Growing(rank, trend, None, "", node.memory.path, child), step if step == max(looks) else None

@@ -1,11 +1,12 @@
-"""Containers of a script that keep more with every step, as the ranks have counted them."""
+"""Find containers of a script that keep more with every step, from the counts of the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.memory._growing import Growing, device_growing, ends_by_itself, growing
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.memory.answer import gib
@@ -19,7 +20,7 @@ _MOST_OF_IT = 0.5
 
 
 @dataclass(frozen=True)
-class Kept:
+class GrowingContainer:
     """`lines` are those that add to it, of `file`; both empty where nobody was found to hold it.
 
     `slope` are the bytes a step that its newest entries have, `on_device` those of them on a GPU; of what a graph keeps
@@ -50,27 +51,24 @@ class Kept:
         return ", ".join(f"{short}:{line}" for line in self.lines) or short
 
 
-def keeps(run: RunEvidence) -> list[Kept]:
+def keeps(run: RunEvidence) -> list[GrowingContainer]:
     """What ranks keep without an end in sight: losses with graphs at once, others only beyond an epoch.
 
     Or where their memory would be full soon. A dict or a set may be a cache, which ends when every item has been seen:
     without a loader nobody knows when.
     """
-    return [one for one, loads in _measured(run) if not ends_by_itself(one.grows, one.filled_at) and _lasts(one, loads)]
+    return [one for one, loads in _measured(run) if not ends_by_itself(one.grows, one.filled_at)
+            and (one.graph or one.epochs > 0 or (one.kind in ("list", "deque") and not loads)
+                 or (one.grows and one.grows.soon))]  # fmt: skip
 
 
-def fills(run: RunEvidence) -> list[Kept]:
+def fills(run: RunEvidence) -> list[GrowingContainer]:
     """What is full before memory is: a ring that has a length of its own."""
     return [one for one, _ in _measured(run) if ends_by_itself(one.grows, one.filled_at)]
 
 
-def _lasts(one: Kept, loads: bool) -> bool:
-    ordered = one.kind in ("list", "deque") and not loads
-    return bool(one.graph or one.epochs > 0 or ordered or (one.grows and one.grows.soon))
-
-
-def _measured(run: RunEvidence) -> Iterator[tuple[Kept, bool]]:
-    """All that were counted, each with the rank's memory that grows by it, and whether an epoch's end was heard."""
+def _measured(run: RunEvidence) -> Iterator[tuple[GrowingContainer, bool]]:
+    """All counted containers, each with the rank's memory that grows, and whether an epoch's end was counted."""
     ranks = [rank for rank in run.ranks if rank.memory and rank.memory.growing]
     on_hosts = {one.rank.rank: one for one in growing(run)} if ranks else {}
     for rank in ranks:
@@ -82,7 +80,7 @@ def _measured(run: RunEvidence) -> Iterator[tuple[Kept, bool]]:
             yield one, bool(rank.memory and rank.memory.loads)
 
 
-def accounts_for(named: Iterable[Kept], its: Growing, *, device: bool) -> bool:
+def accounts_for(named: Iterable[GrowingContainer], its: Growing, *, device: bool) -> bool:
     """Do these keep most of what this memory grows by? A graph's nodes are on the host, wherever its tensors are."""
     mine = [one for one in named if one.rank == its.rank.rank]
     if any(one.graph and (one.on_device or not device) for one in mine):
@@ -91,9 +89,9 @@ def accounts_for(named: Iterable[Kept], its: Growing, *, device: bool) -> bool:
     return _MOST_OF_IT * its.growth.slope <= size <= its.growth.slope / _MOST_OF_IT
 
 
-def kept(run: RunEvidence, named: Sequence[Kept]) -> Iterable[Finding]:
+def kept(run: RunEvidence, named: Sequence[GrowingContainer]) -> Iterable[Finding]:
     """A `memory-leak` for each container, with all ranks that have it."""
-    same: dict[tuple[object, ...], list[Kept]] = {}
+    same: dict[tuple[object, ...], list[GrowingContainer]] = {}
     for one in named:
         same.setdefault((one.file, one.lines, one.name or one.length), []).append(one)
     ranked = sorted(same.values(), key=lambda group: -max(one.slope for one in group))
@@ -101,14 +99,14 @@ def kept(run: RunEvidence, named: Sequence[Kept]) -> Iterable[Finding]:
         yield _finding(run, group)
 
 
-def _counted(rank: RankRecord) -> Iterator[Kept]:
+def _counted(rank: RankRecord) -> Iterator[GrowingContainer]:
     memory = rank.memory
     if memory is None:
         return
     for entry in memory.growing:
         lines, most = entry.get("lines"), integer(entry, "most")
         length, step, rate = integer(entry, "length") or 0, memory.counted_at or 0, number(entry, "rate") or 0.0
-        yield Kept(
+        yield GrowingContainer(
             rank.rank, text(entry, "type"), text(entry, "name"), text(entry, "file"),
             tuple(n for n in lines if isinstance(n, int)) if isinstance(lines, list) else (),
             length, number(entry, "bytes_a_step") or 0.0,
@@ -119,36 +117,35 @@ def _counted(rank: RankRecord) -> Iterator[Kept]:
         )  # fmt: skip
 
 
-def _finding(run: RunEvidence, group: list[Kept]) -> Finding:
+def _finding(run: RunEvidence, group: list[GrowingContainer]) -> Finding:
     lead = max(group, key=lambda one: one.slope)
     ranks = tuple(sorted(one.rank for one in group))
     named = f"`{lead.name}` ({lead.place})" if lead.name else f"a {lead.kind} that nobody names"
     what = f"{lead.of}s with their graphs" if lead.graph else f"{lead.of}s" if lead.of else "entries"
-    return Finding(
+    return about_ranks(
+        run,
         "memory-leak",
-        "warning",
-        "certain" if lead.graph or lead.epochs > 1 else "likely" if lead.epochs else "possible",
+        ranks,
         f"{who(run, ranks)} keep{'s' if len(ranks) == 1 else ''} {what} in {named}: {_speed(group)}",
-        cause=f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"
+        f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"
         + (f", over {lead.epochs} ends of an epoch." if lead.epochs > 0 else ".")
         + _end_of(lead)
         + (" A graph keeps every tensor that its backward could still want." if lead.graph else ""),
         remedy="Keep numbers instead (`loss.item()`)." if lead.graph else "Let go of it when its step or epoch is "
         "over, keep what is computed from it, or bound it.",
-        ranks=ranks,
-        nodes=hosts(run, ranks),
+        confidence="certain" if lead.graph or lead.epochs > 1 else "likely" if lead.epochs else "possible",
         step=lead.step,
-        evidence=tuple(one.citation for one in group[:3]),
+        evidence=(one.citation for one in group[:3]),
     )  # fmt: skip
 
 
-def _end_of(one: Kept) -> str:
+def _end_of(one: GrowingContainer) -> str:
     if one.most is not None and one.filled_at is not None:
         return f" It may have {one.most:,}, and would at about step {one.filled_at:,}: there is no room for so many."
     return "" if one.graph or one.epochs else " One that is filled on purpose, as a replay buffer, ends when full."
 
 
-def _speed(group: list[Kept]) -> str:
+def _speed(group: list[GrowingContainer]) -> str:
     """The memory's own slope and end where the container is the reason; else what it is known to add."""
     grow = [one.grows for one in group if one.grows is not None]
     if not grow:

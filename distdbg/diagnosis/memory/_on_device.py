@@ -1,10 +1,10 @@
-"""Trends of torch's own counts of a GPU, as `--memory` writes them down: what is allocated, what is reserved."""
+"""Find trends of torch's own counts of a GPU, which `--memory` records: allocated and reserved bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from distdbg.diagnosis.failures.findings import hosts
+from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.memory._growing import (
     LEAST_ON_DEVICE,
     SHARE_ON_DEVICE,
@@ -13,29 +13,29 @@ from distdbg.diagnosis.memory._growing import (
     full_step,
     on_device,
 )
-from distdbg.diagnosis.memory._kept import Kept, accounts_for, fills
+from distdbg.diagnosis.memory._kept import GrowingContainer, accounts_for, fills
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.growth import Growth, Point, growth
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Confidence, Finding
+from distdbg.model import Citation, Finding
 
 
-def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]:
+def standing_grows(run: RunEvidence, named: Sequence[GrowingContainer]) -> Iterator[Finding]:
     """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it."""
     known = {answer.rank for answer in run.snapshots if answer.leaks}
     for rank, one in kept_on_device(run):
         if rank.rank in known or accounts_for(named, one, device=True):
             continue
-        told, points = one.growth, on_device(rank)
-        yield _finding(
-            run, rank, "memory-leak", told, "MA",
-            f"rank {rank.rank} keeps {gib(told.stair or told.slope)} more of its GPU with every "
-            f"{'epoch' if told.stair else 'step'}{full_at(points, told.slope)}",
-            f"At the ends of steps it had {gib(told.levels[0])} allocated at step {told.first}, "
-            f"{gib(told.levels[-1])} at step {told.last}.",
-            "See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
-            "likely" if one.certain else "possible",
+        trend, points = one.growth, on_device(rank)
+        yield about_ranks(
+            run, "memory-leak", (rank.rank,),
+            f"rank {rank.rank} keeps {gib(trend.stair or trend.slope)} more of its GPU with every "
+            f"{'epoch' if trend.stair else 'step'}{full_at(points, trend.slope)}",
+            f"At the ends of steps it had {gib(trend.levels[0])} allocated at step {trend.first}, "
+            f"{gib(trend.levels[-1])} at step {trend.last}.",
+            remedy="See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
+            confidence="likely" if one.certain else "possible", step=trend.last, evidence=_citation(rank, trend, "MA"),
         )  # fmt: skip
 
 
@@ -55,40 +55,32 @@ def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
     """`fragmentation`: reserved grows, and the highest that a step uses does not."""
     for rank in run.ranks:
         points = on_device(rank)
-        told = growth([(p.step, p.reserved or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
-        if told is None or not _flat(points, told):
+        trend = growth([(p.step, p.reserved or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
+        if trend is None:
             continue
-        yield _finding(
-            run, rank, "fragmentation", told, "CA",
-            f"rank {rank.rank} reserves {gib(told.slope)} more of its GPU with every step, for the same use"
-            + full_at(points, told.slope),
-            f"torch held {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}; "
+        # By the peak within a backward too, which may rise with the sequence's length while all phases end as before.
+        used = [p.peak or p.allocated or 0 for p in points if p.step >= trend.first]
+        third = max(1, len(used) // 3)
+        if max(used[-third:]) - max(used[:third]) > thresholds.FLAT * trend.total:
+            continue
+        yield about_ranks(
+            run, "fragmentation", (rank.rank,),
+            f"rank {rank.rank} reserves {gib(trend.slope)} more of its GPU with every step, for the same use"
+            + full_at(points, trend.slope),
+            f"torch held {gib(trend.levels[0])} at step {trend.first}, {gib(trend.levels[-1])} at step {trend.last}; "
             "the highest use of a step stayed the same: new requests do not fit into the holes.",
-            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes.",
+            remedy="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes.",
+            step=trend.last, evidence=_citation(rank, trend, "CA"),
         )  # fmt: skip
 
 
-def _flat(points: Sequence[Point], told: Growth) -> bool:
-    """By the peak within a backward too, which may rise with the sequence's length while all phases end as before."""
-    used = [p.peak or p.allocated or 0 for p in points if p.step >= told.first]
-    third = max(1, len(used) // 3)
-    return max(used[-third:]) - max(used[:third]) <= thresholds.FLAT * told.total
-
-
 def full_at(points: Sequence[Point], slope: float) -> str:
-    """As the end of a sentence on the device; empty where it is not known how full that is."""
+    """The end of a sentence: the step at which the device is full; empty where that is not known."""
     step = full_step(points, slope)
     return "" if step is None else f": it would be full at about step {step:,}"
 
 
-def _finding(  # noqa: PLR0917 -- a sentence each
-    run: RunEvidence, rank: RankRecord, finding: str, told: Growth, column: str, summary: str, cause: str, remedy: str,
-    confidence: Confidence = "likely",
-) -> Finding:  # fmt: skip
+def _citation(rank: RankRecord, trend: Growth, column: str) -> tuple[Citation]:
     path = f"{rank.memory.path}/memory.jsonl" if rank.memory else ""
-    levels = " -> ".join(map(gib, told.levels))
-    return Finding(
-        finding, "warning", confidence, summary, cause=cause, remedy=remedy, ranks=(rank.rank,),
-        nodes=hosts(run, (rank.rank,)), step=told.last,
-        evidence=(Citation(path, None, f"{column}, steps {told.first} to {told.last}", levels),),
-    )  # fmt: skip
+    levels = " -> ".join(map(gib, trend.levels))
+    return (Citation(path, None, f"{column}, steps {trend.first} to {trend.last}", levels),)

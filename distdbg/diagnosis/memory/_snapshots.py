@@ -1,8 +1,6 @@
-"""Words that several checks use for what a memory snapshot shows."""
+"""Phrases about memory snapshots that several rules share."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import (
@@ -49,10 +47,6 @@ def holders_words(answer: MemoryAnswer, moment: Moment, most: int = 3) -> str:
     """`model.py:54 forward 12.0 GiB, …`."""
     shown = moment.holders[:most]
     return ", ".join(f"{answer.stacks[h.stack].label} {gib(h.bytes)}" for h in shown)
-
-
-def ranks_of(answers: Iterable[MemoryAnswer]) -> tuple[int, ...]:
-    return tuple(sorted({a.rank for a in answers if a.rank is not None}))
 
 
 def overflowed(answer: MemoryAnswer) -> bool:

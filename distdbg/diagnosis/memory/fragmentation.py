@@ -1,15 +1,17 @@
-"""Memory that torch holds in pieces: reserved grows while what is used does not, or stands far above it at the peak."""
+"""Detect memory that torch holds in pieces: reserved grows while use does not, or exceeds it by far at the peak."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.memory._on_device import full_at, reserved_grows
 from distdbg.diagnosis.memory._snapshots import kinds_words
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import MemoryAnswer, gib, warm_up
+from distdbg.evidence.memory.growth import Point
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding
 
@@ -22,10 +24,16 @@ def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
         if answer.oom is not None and answer.oom.verdict == "fragmented":
             continue  # cuda-oom says it, with the holes
+        points = next((r.memory.points for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), ())
         if trend := _trend(answer):
-            yield _finding(evidence, answer, *trend)
-        elif _at_peak(answer) and not _left_over(evidence, answer):
-            yield _at_peak_finding(answer)
+            yield _finding(evidence, answer, points, *trend)
+            continue
+        held, used = answer.peak.reserved, answer.peak.active
+        holes = answer.events > 0 and held - used >= max(thresholds.HOLES_BYTES, thresholds.HOLES_SHARE * held)
+        # It may come from a higher peak of this rank, which the trace does not have and its memory lines do.
+        higher = max((p.peak or 0 for p in points), default=0) - used >= (held - used) / 2
+        if holes and not higher:
+            yield _at_peak(evidence, answer)
 
 
 def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
@@ -43,69 +51,59 @@ def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     return (reserved[0], reserved[-1]) if steady and flat and grown >= thresholds.RESERVED_RISE * reserved[0] else None
 
 
-def _at_peak(answer: MemoryAnswer) -> bool:
-    held, used = answer.peak.reserved, answer.peak.active
-    return answer.events > 0 and held - used >= max(thresholds.HOLES_BYTES, thresholds.HOLES_SHARE * held)
-
-
-def _left_over(evidence: RunEvidence, answer: MemoryAnswer) -> bool:
-    """What is reserved comes from a higher peak of this rank, which the trace does not have and its memory lines do."""
-    series = next((r.memory for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), None)
-    highest = max((p.peak or 0 for p in series.points), default=0) if series is not None else 0
-    return highest - answer.peak.active >= (answer.peak.reserved - answer.peak.active) / 2
-
-
-def _finding(evidence: RunEvidence, answer: MemoryAnswer, first: int, last: int) -> Finding:
-    points = next((r.memory.points for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), ())
+def _finding(evidence: RunEvidence, answer: MemoryAnswer, points: Sequence[Point], first: int, last: int) -> Finding:
     boundaries = len(answer.reserved_by_step)
     slope = (last - first) * boundaries / ((boundaries - 1 - warm_up(boundaries)) * max(answer.steps, 1))
-    return Finding(
+    shown = sorted({n * (boundaries - 1) // 5 for n in range(6)})
+    levels = ((n + 1, gib(answer.reserved_by_step[n]), gib(answer.active_by_step[n])) for n in shown)
+    quote = "\n".join(f"step {step:>5}: reserved {reserved}, highest active {used}" for step, reserved, used in levels)
+    return about_ranks(
+        evidence,
         "fragmentation",
-        "warning",
-        "likely",
+        answer.ranks,
         f"{answer.who} reserves {gib(slope)} more with every step, {gib(first)} to {gib(last)}, for the same use"
         + ("" if _comes_back(answer, last - first) else full_at(points, slope)),
-        cause=f"Over {answer.steps} steps the highest active memory of a step stayed at about "
+        f"Over {answer.steps} steps the highest active memory of a step stayed at about "
         f"{gib(answer.active_by_step[-1])}, while what torch holds of the device rose by {gib(last - first)}: new "
         f"requests do not fit into the holes that older ones left.{_whose(answer, last - first)}",
         remedy=_remedy(answer),
         explained_by="memory-leak" if answer.leaks else None,  # what grows needs new segments, and leaves holes
-        ranks=(answer.rank,) if answer.rank is not None else (),
-        evidence=(Citation(answer.path, None, f"segments, device {answer.device}", _points(answer)),),
+        evidence=(Citation(answer.path, None, f"segments, device {answer.device}", quote),),
     )
 
 
 def _comes_back(answer: MemoryAnswer, grown: int) -> bool:
-    """Most of what was reserved on top stands empty: the device does not run out of memory by it."""
+    """Whether most of the additionally reserved memory is empty: the device does not run out of memory by it."""
     return answer.standing_empty >= grown / 2
 
 
 def _whose(answer: MemoryAnswer, grown: int) -> str:
-    """Who asked for what was reserved since the warm-up, and who stands in segments that are mostly holes."""
+    """The stacks whose requests were reserved since the warm-up, and the stacks in segments that are mostly holes."""
     said = ""
     for found, words in ((answer.asked_for, "New segments were asked for by"), (answer.kept_open, "Holes are kept by")):
-        told = [s for s in found[:_MOST_NAMED] if s.bytes >= grown * _WORTH_NAMING]
-        named = ", ".join(f"{answer.stacks[s.stack].label} ({gib(s.bytes)} in {s.count})" for s in told)
+        largest = [s for s in found[:_MOST_NAMED] if s.bytes >= grown * _WORTH_NAMING]
+        named = ", ".join(f"{answer.stacks[s.stack].label} ({gib(s.bytes)} in {s.count})" for s in largest)
         said += f" {words} {named}." if named else ""
     if _comes_back(answer, grown):
         said += (
-            f" {gib(answer.standing_empty)} of segments stand empty at the end: torch gives those back before it lets "
-            "a request fail, which takes time and is no lack of memory."
+            f" {gib(answer.standing_empty)} of segments are empty at the end: torch gives those back before a "
+            "request fails, which takes time and is no lack of memory."
         )
     return said
 
 
-def _at_peak_finding(answer: MemoryAnswer) -> Finding:
+def _at_peak(evidence: RunEvidence, answer: MemoryAnswer) -> Finding:
     peak = answer.peak
-    return Finding(
+    return about_ranks(
+        evidence,
         "fragmentation",
-        "info" if answer.start else "warning",  # a trace that begins in the middle may have missed the highest peak
-        "possible",
+        answer.ranks,
         f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
-        cause=f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
+        f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
         "be left from a higher peak before recording began.",
+        confidence="possible",
+        severity="info" if answer.start else None,  # a trace that begins in the middle may have missed the highest peak
         remedy=_remedy(answer),
-        ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(Citation(answer.path, None, f"{peak.when}, device {answer.device}"),),
     )
 
@@ -114,12 +112,3 @@ def _remedy(answer: MemoryAnswer) -> str:
     if (answer.settings or {}).get("expandable_segments", "").lower() == "true":
         return "Segments are expandable already: pad inputs to a few sizes, and make what lives long first."
     return "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes."
-
-
-def _points(answer: MemoryAnswer) -> str:
-    count = len(answer.reserved_by_step)
-    shown = sorted({n * (count - 1) // 5 for n in range(6)})
-    return "\n".join(
-        f"step {n + 1:>5}: reserved {gib(answer.reserved_by_step[n])}, highest active {gib(answer.active_by_step[n])}"
-        for n in shown
-    )

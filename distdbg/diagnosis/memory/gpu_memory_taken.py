@@ -1,11 +1,11 @@
-"""Somebody is on a GPU already."""
+"""Detect processes that use a GPU before the job starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import of_nodes, size
+from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
@@ -16,9 +16,7 @@ _OF_THE_DRIVER = 2 << 30
 
 @rule("gpu-memory-taken")
 def gpu_memory_taken(evidence: RunEvidence) -> Iterator[Finding]:
-    if evidence.preflight is None:
-        return
-    for node, facts in evidence.preflight.each("gpus"):
+    for node, facts in looks(evidence, "gpus"):
         for gpu in facts.get("gpus", ()):
             used, processes = gpu.get("memory_used") or 0, gpu.get("processes") or ()
             if gpu.get("instances") or not (processes or used > _OF_THE_DRIVER):

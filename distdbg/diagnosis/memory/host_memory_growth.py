@@ -1,16 +1,16 @@
-"""A rank's own memory on the host grows with its steps, and goes on growing."""
+"""Detect a rank whose own memory on the host grows with its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.memory._growing import Growing, children_growing, growing
 from distdbg.diagnosis.memory._kept import accounts_for, fills, keeps
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
 
@@ -24,20 +24,18 @@ def host_memory_growth(run: RunEvidence) -> Iterable[Finding]:
         return
     ranks = tuple(sorted(one.rank.rank for one in found))
     worst = max(found, key=lambda one: one.growth.slope)
-    certain = all(one.certain for one in found)
     explanation = _explanation(run, found)
-    yield Finding(
+    yield about_ranks(
+        run,
         "host-memory-growth",
-        "warning",
-        "likely" if certain else "possible",
+        ranks,
         f"the memory of {who(run, ranks)} grows by {worst.growth.pace}" + _end(worst),
-        cause=_cause(worst),
+        _cause(worst),
+        confidence="likely" if all(one.certain for one in found) else "possible",
         remedy=_remedy(found, explanation),
-        ranks=ranks,
-        nodes=hosts(run, ranks),
         step=worst.growth.last,
         explained_by=explanation,
-        evidence=tuple(one.citation for one in found[:3]),
+        evidence=(one.citation for one in found[:3]),
     )
 
 
@@ -46,23 +44,21 @@ def _workers(run: RunEvidence) -> Iterable[Finding]:
     found = [(one, child) for one, child in children_growing(run) if one.lasts or one.soon]
     if not found:
         return
-    ranks = tuple(sorted({one.rank.rank for one, _ in found}))
     worst, child = max(found, key=lambda pair: (pair[0].ends_at is not None, pair[0].growth.slope))
-    told = worst.growth
+    trend = worst.growth
     more = f"; so does that of {len(found) - 1} more" if len(found) > 1 else ""
     which = child.who.replace("its", f"rank {worst.rank.rank}'s", 1)
-    levels = " -> ".join(map(gib, told.levels))
-    yield Finding(
+    levels = " -> ".join(map(gib, trend.levels))
+    yield about_ranks(
+        run,
         "host-memory-growth",
-        "warning",
-        "likely" if all(one.lasts for one, _ in found) else "possible",
-        f"the memory of {which} grows by {told.pace}{more}{_end(worst)}",
-        cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}.",
+        {one.rank.rank for one, _ in found},
+        f"the memory of {which} grows by {trend.pace}{more}{_end(worst)}",
+        f"It was {gib(trend.levels[0])} at step {trend.first} and {gib(trend.levels[-1])} at step {trend.last}.",
         remedy="Look at what the data set keeps: caches, and large lists of Python objects, whose pages each worker "
         "comes to own by reading them. Arrays of numpy or torch, or memory-mapped files, stay shared.",
-        ranks=ranks,
-        nodes=hosts(run, ranks),
-        step=told.last,
+        confidence="likely" if all(one.lasts for one, _ in found) else "possible",
+        step=trend.last,
         evidence=(Citation(worst.path, None, f"children, process {child.pid}", levels),),
     )
 
@@ -72,20 +68,20 @@ def _end(one: Growing) -> str:
 
 
 def _cause(one: Growing) -> str:
-    told = one.growth
-    epochs = f", over {told.epochs} ends of an epoch" if told.epochs > 0 else ""
+    trend = one.growth
+    epochs = f", over {trend.epochs} ends of an epoch" if trend.epochs > 0 else ""
     swells = " Each step needs more than those before, too: are its sequences or batches longer?" if one.swells else ""
-    levels = f"{gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}"
+    levels = f"{gib(trend.levels[0])} at step {trend.first} and {gib(trend.levels[-1])} at step {trend.last}"
     return f"It was {levels}{epochs}.{swells}"
 
 
 def _remedy(found: list[Growing], explanation: str | None) -> str:
-    """With --memory the containers have been counted: what is left is what none of them holds."""
+    """What to do. With --memory the containers are counted: the rest is memory that none of them holds."""
     if explanation is not None:
         return f"Mend what `{explanation}` names, and look again."
     counted = [one.rank.memory.counted_at for one in found if one.rank.memory is not None]
     if len(counted) < len(found):
-        return entry("host-memory-growth").remedy
+        return ""  # the catalogue's
     last = max((step for step in counted if step is not None), default=None)
     seen = (
         "No container has been counted so early: let it run longer."
@@ -99,7 +95,7 @@ def _remedy(found: list[Growing], explanation: str | None) -> str:
 
 
 def _explanation(run: RunEvidence, found: list[Growing]) -> str | None:
-    """Where it is known for each of these ranks what is kept, and that is most of it, that is what grows."""
+    """The id of the finding that explains most of the growth of each of these ranks; None where there is none."""
     named = keeps(run)
     if all(accounts_for(named, one, device=False) for one in found):
         return "memory-leak"

@@ -1,18 +1,19 @@
-"""Memory that grows from step to step, by the stack that allocated it."""
+"""Detect memory that grows from step to step, by the stack that allocated it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.memory._kept import keeps, kept
 from distdbg.diagnosis.memory._on_device import full_at, standing_grows
-from distdbg.diagnosis.memory._snapshots import ranks_of, stack_citation
+from distdbg.diagnosis.memory._snapshots import stack_citation
 from distdbg.diagnosis.rules import rule
+from distdbg.evidence.frames import FORWARD, OPTIMIZER
 from distdbg.evidence.memory.answer import Leak, MemoryAnswer, StackInfo, gib
 from distdbg.evidence.memory.growth import Point
-from distdbg.evidence.memory.stacks import FORWARD, OPTIMIZER
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Confidence, Finding, fold_ranks
+from distdbg.model import Finding, fold_ranks
 
 _MOST = 5
 
@@ -30,39 +31,33 @@ def memory_leak(evidence: RunEvidence) -> Iterator[Finding]:
             same.setdefault((stack.label, *stack.callers), []).append((answer, leak))
     ranked = sorted(same.values(), key=lambda g: -max(leak.slope for _, leak in g))
     points = {rank.rank: rank.memory.points for rank in evidence.ranks if rank.memory is not None}
-    yield from (_finding(group, points) for group in ranked[:_MOST])
+    yield from (_finding(evidence, group, points) for group in ranked[:_MOST])
 
 
-def _finding(group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequence[Point]]) -> Finding:
+def _finding(
+    run: RunEvidence, group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequence[Point]]
+) -> Finding:
     """`points` of ranks that have memory lines: they know how much of the device is left."""
     answer, leak = max(group, key=lambda pair: pair[1].slope)
     stack = answer.stacks[leak.stack]
-    ranks = ranks_of(a for a, _ in group)
+    ranks = sorted({rank for one, _ in group for rank in one.ranks})
     who = f"ranks {fold_ranks(ranks)}" if len(ranks) > 1 else answer.who
     keep = "keep" if len(ranks) > 1 else "keeps"
     speed = f"{gib(leak.slope)} a step, {gib(leak.points[-1])} after {answer.steps} steps"
     if answer.rank is not None:
         speed += full_at(points.get(answer.rank, ()), leak.slope)
-    confidence: Confidence = "certain" if answer.steps >= 8 else "likely"
-    return Finding(
-        "memory-leak",
-        "warning",
-        confidence,
-        f"{who} {keep} more and more of what {stack.label} allocates: {speed}",
-        cause=_cause(answer, leak, stack),
-        remedy=_remedy(stack),
-        ranks=ranks,
-        evidence=(stack_citation(answer, stack, f"{leak.count} allocations that outlive their step"),),
-    )
-
-
-def _cause(answer: MemoryAnswer, leak: Leak, stack: StackInfo) -> str:
-    points = leak.points
-    middle = points[len(points) // 2]
+    middle = leak.points[len(leak.points) // 2]
     called = f" It is called from {stack.callers[1]}." if len(stack.callers) > 1 else ""
-    return (
-        f"It held {gib(points[0])} at the first, {gib(middle)} at the middle and {gib(points[-1])} at the last "
-        f"boundary (steps by {answer.steps_from}).{called}"
+    return about_ranks(
+        run,
+        "memory-leak",
+        ranks,
+        f"{who} {keep} more and more of what {stack.label} allocates: {speed}",
+        f"It held {gib(leak.points[0])} at the first, {gib(middle)} at the middle and {gib(leak.points[-1])} at the "
+        f"last boundary (steps by {answer.steps_from}).{called}",
+        confidence="certain" if answer.steps >= 8 else "likely",
+        remedy=_remedy(stack),
+        evidence=(stack_citation(answer, stack, f"{leak.count} allocations that outlive their step"),),
     )
 
 

@@ -1,4 +1,4 @@
-"""A peak that one line makes, or that one rank has and the others have not."""
+"""Detect a peak that one line causes, or that one rank has and the others have not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from statistics import median
 
+from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.memory._snapshots import holders_words, kinds_words, stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
@@ -22,9 +23,9 @@ _TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 @rule("peak-too-high")
 def peak_too_high(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
-        if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
-            yield _line(answer, holder)
-    outliers = _outliers([a for a in evidence.snapshots if a.rank is not None])
+        if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom reports it
+            yield _line(evidence, answer, holder)
+    outliers = _outliers(evidence, [a for a in evidence.snapshots if a.rank is not None])
     yield from outliers.values()
     yield from _over_the_run(evidence, set(outliers))
 
@@ -43,26 +44,26 @@ def _decides(answer: MemoryAnswer) -> Holder | None:
     return min(found, key=lambda h: h.without, default=None)
 
 
-def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
+def _line(evidence: RunEvidence, answer: MemoryAnswer, holder: Holder) -> Finding:
     stack, peak = answer.stacks[holder.stack], answer.peak.active
     share = 100 * (peak - holder.without) // peak
-    return Finding(
+    return about_ranks(
+        evidence,
         "peak-too-high",
-        "info",
-        "certain",
+        answer.ranks,
         f"{stack.label} makes {share} % of the peak of {answer.who}: without it {gib(holder.without)}, with it "
         f"{gib(peak)}",
-        cause=f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
+        f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
         f"to {gib(peak - holder.without)} is to be had.",
-        ranks=(answer.rank,) if answer.rank is not None else (),
+        confidence="certain",
         evidence=(stack_citation(answer, stack, f"{answer.peak.when}, the peak"),),
     )
 
 
-def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
-    """Of each rank its highest snapshot, among those that were taken for the same reason: one of running out of memory
-    says nothing against another rank's, taken elsewhere in its step. A rank is told once, by the highest of all."""
+def _outliers(evidence: RunEvidence, answers: list[MemoryAnswer]) -> dict[int, Finding]:
+    """The highest snapshot of each rank that is above the others' of the same reason: one of an out-of-memory error
+    cannot be compared with one from elsewhere in a step. A rank is reported once, by its highest snapshot."""
     taken: dict[str, dict[int, MemoryAnswer]] = {}
     for answer in sorted(answers, key=lambda a: a.peak.active):
         why = _TAKEN.match(PurePath(answer.path).name)
@@ -73,57 +74,55 @@ def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
         own = {rank: answer.peak.kinds.get(PARAMETERS, 0) for rank, answer in highest.items()}
         usual, above = _above(peaks)
         for rank in above:
-            by_nature = _differs(own[rank], median(own.values()))
-            found.append((peaks[rank], rank, _outlier(highest[rank], usual, by_nature=by_nature)))
+            # another part of the model: a pipeline's stage, an expert
+            middle = median(own.values())
+            by_nature = middle > 0 and abs(own[rank] - middle) > thresholds.SAME_MODEL * middle
+            found.append((peaks[rank], rank, _outlier(evidence, highest[rank], usual, by_nature=by_nature)))
     return {rank: finding for _, rank, finding in sorted(found, key=lambda f: f[:2])}
 
 
-def _differs(parameters: int, usual: float) -> bool:
-    """Another part of the model: a pipeline's stage, an expert."""
-    return usual > 0 and abs(parameters - usual) > thresholds.SAME_MODEL * usual
-
-
-def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
+def _outlier(evidence: RunEvidence, answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
     stage = " It has another part of the model than they have, and may need more by nature." if by_nature else ""
-    return Finding(
+    return about_ranks(
+        evidence,
         "peak-too-high",
-        "info" if by_nature else "warning",
-        "certain",
+        answer.ranks,
         f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
-        cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
+        f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
+        severity="info" if by_nature else "warning",
+        confidence="certain",
         remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
-        ranks=(answer.rank or 0,),
         evidence=(Citation(answer.path, None, f"{answer.peak.when}, the peak"),),
     )
 
 
-def _over_the_run(run: RunEvidence, told: set[int]) -> Iterator[Finding]:
-    """By torch's own maximum, for ranks whose snapshots have not told it."""
+def _over_the_run(run: RunEvidence, reported: set[int]) -> Iterator[Finding]:
+    """Find outliers by torch's own maximum, among ranks whose snapshots do not show the peak."""
     series = {record.rank: record.memory for record in run.ranks if record.memory is not None}
     peaks = {rank: peak for rank, one in series.items() if (peak := device_peak(one)) is not None}
     usual, above = _above({rank: peak.bytes for rank, peak in peaks.items()})
     for rank in above:
-        if rank in told:
+        if rank in reported:
             continue
         peak = peaks[rank]
-        yield Finding(
+        yield about_ranks(
+            run,
             "peak-too-high",
-            "info",
-            "certain",
+            (rank,),
             f"rank {rank} had up to {gib(peak.bytes)} of its GPU allocated ({peak.when}), the middle rank up to "
             f"{gib(usual)}",
-            cause=f"It is the highest of torch's own maxima (Max_MA) in the lines of {peak.steps:,} steps that were "
+            f"It is the highest of torch's own maxima (Max_MA) in the lines of {peak.steps:,} steps that were "
             f"read, {peak.first} to {peak.last}. Each counts from the start, or from when the script last reset it.",
             remedy=f"`--memory-steps {peak.step}:{peak.step}` takes a snapshot of each rank at that step's end, and "
             f"`distdbg memory diff RUN --ranks {min(set(peaks) - {rank})},{rank}` says where the difference is.",
-            ranks=(rank,),
+            confidence="certain",
             step=peak.step,
             evidence=(Citation(f"{series[rank].path}/memory.jsonl", None, "Max_MA, the highest", gib(peak.bytes)),),
         )
 
 
 def _above(most: Mapping[int, int]) -> tuple[int, list[int]]:
-    """(what the middle rank has, who has much more); nobody stands out of two."""
+    """(the median, the ranks with much more); of two ranks none is an outlier."""
     if len(most) < 3:
         return 0, []
     usual = int(median(most.values()))

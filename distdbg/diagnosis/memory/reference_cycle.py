@@ -1,14 +1,14 @@
-"""Tensors that live until the garbage collector comes by, for something points at itself and at them."""
+"""Detect tensors that live until the garbage collector runs, because an object refers to itself and to them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
 _COUNTS = 2
@@ -23,15 +23,13 @@ def reference_cycle(run: RunEvidence) -> Iterable[Finding]:
     rank, cycles = max(found, key=lambda one: max(cycle.bytes for cycle in one[1]))
     worst = max(cycles, key=lambda cycle: cycle.bytes)
     owner = f", held by {worst.owner}" if worst.owner else ""
-    yield Finding(
+    yield about_ranks(
+        run,
         "reference-cycle",
-        "warning",
-        "certain",
+        ranks,
         f"{gib(worst.bytes)} of tensors were freed by the garbage collector only{owner} ({who(run, ranks)})",
-        cause=f"{worst.freed} of the tensors watched up to step {worst.step} went in the middle of a collection.",
-        remedy=entry("reference-cycle").remedy,
-        ranks=ranks,
-        nodes=hosts(run, ranks),
+        f"{worst.freed} of the tensors watched up to step {worst.step} went in the middle of a collection.",
+        confidence="certain",
         step=worst.step,
         evidence=(Citation(f"{rank.memory.path if rank.memory else ''}/facts.jsonl", worst.line, "cycles"),),
     )

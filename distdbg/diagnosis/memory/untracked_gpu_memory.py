@@ -1,21 +1,21 @@
-"""GPU memory that torch's allocator knows nothing of: it grows, or takes a large share of the device."""
+"""Detect GPU memory outside torch's allocator that grows, or takes a large share of the device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.memory._on_device import full_at
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import OtherProcess
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.growth import MIB, Growth, growth
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 
 _LEAST, _PART = 128 * MIB, 0.05
-#: A share of the device that nobody expects there, at so many looks on end.
+#: An unusually large share of the device, at this many looks in a row.
 _LARGE, _LOOKS = 0.25, 3
 
 
@@ -23,44 +23,36 @@ _LARGE, _LOOKS = 0.25, 3
 def untracked_gpu_memory(run: RunEvidence) -> Iterable[Finding]:
     large: list[tuple[RankRecord, int, int]] = []
     for rank in run.ranks:
-        found = _outside(rank)
-        told = growth([(step, size, epochs) for step, size, epochs, _ in found], _LEAST, _PART)
-        if told is not None:
-            yield _grows(run, rank, told)
+        # (step, bytes, epochs, device's bytes) where both figures were taken
+        found = [
+            (p.step, max(0, p.used - p.reserved), p.epochs, p.total)
+            for p in (rank.memory.points if rank.memory else ())
+            if p.used is not None and p.reserved is not None and p.total
+        ]
+        trend = growth([(step, size, epochs) for step, size, epochs, _ in found], _LEAST, _PART)
+        if trend is not None:
+            yield _grows(run, rank, trend)
         elif len(found) >= _LOOKS and all(size >= _LARGE * total for _, size, _, total in found[-_LOOKS:]):
             large.append((rank, found[-1][1], found[-1][3]))
     if large:
         yield _much(run, large)
 
 
-def _outside(rank: RankRecord) -> list[tuple[int, int, int, int]]:
-    """(step, bytes, epochs, device's bytes) where both figures were taken."""
-    points = rank.memory.points if rank.memory else ()
-    return [
-        (p.step, max(0, p.used - p.reserved), p.epochs, p.total or 0)
-        for p in points
-        if p.used is not None and p.reserved is not None and p.total
-    ]
-
-
 def _citation(rank: RankRecord, quote: str) -> Citation:
     return Citation(f"{rank.memory.path if rank.memory else ''}/memory.jsonl", None, "NV minus CA", quote)
 
 
-def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
-    return Finding(
+def _grows(run: RunEvidence, rank: RankRecord, trend: Growth) -> Finding:
+    return about_ranks(
+        run,
         "untracked-gpu-memory",
-        "warning",
-        "likely",
-        f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(told.slope)} a step"
-        + full_at(rank.memory.points if rank.memory else (), told.slope),
-        cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
+        (rank.rank,),
+        f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(trend.slope)} a step"
+        + full_at(rank.memory.points if rank.memory else (), trend.slope),
+        f"It was {gib(trend.levels[0])} at step {trend.first} and {gib(trend.levels[-1])} at step {trend.last}. "
         + _whose(run, rank),
-        remedy=entry("untracked-gpu-memory").remedy,
-        ranks=(rank.rank,),
-        nodes=hosts(run, (rank.rank,)),
-        step=told.last,
-        evidence=(_citation(rank, " -> ".join(map(gib, told.levels))),),
+        step=trend.last,
+        evidence=(_citation(rank, " -> ".join(map(gib, trend.levels))),),
     )
 
 
@@ -86,14 +78,12 @@ def _who(process: OtherProcess) -> str:
 def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding:
     ranks = tuple(rank.rank for rank, _, _ in large)
     rank, size, total = max(large, key=lambda one: one[1] / one[2])
-    return Finding(
+    return about_ranks(
+        run,
         "untracked-gpu-memory",
-        "warning",
-        "possible",
+        ranks,
         f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",
-        cause=_whose(run, rank),
-        remedy=entry("untracked-gpu-memory").remedy,
-        ranks=ranks,
-        nodes=hosts(run, ranks),
+        _whose(run, rank),
+        confidence="possible",
         evidence=(_citation(rank, f"{gib(size)} of {gib(total)}"),),
     )

@@ -1,15 +1,18 @@
-"""Findings about nodes before a job: what they share, and one comparison of what should be the same on all."""
+"""Make findings about nodes before a job, and compare what should be the same on all nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from distdbg.diagnosis.about_ranks import observation
 from distdbg.evidence.host.preflight import NodeProbe
-from distdbg.findings import entry
-from distdbg.model import CauseClass, Confidence, Finding, Severity
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Confidence, Finding, Severity
 
 _Who = TypeVar("_Who", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def of_nodes(
@@ -22,17 +25,24 @@ def of_nodes(
     confidence: Confidence = "certain",
     remedy: str = "",
 ) -> Finding:
-    return Finding(
-        id=finding_id,
-        severity=severity or entry(finding_id).severity,
-        confidence=confidence,
-        summary=summary,
-        cause=cause,
-        remedy=remedy or entry(finding_id).remedy,
-        nodes=tuple(node.name for node in nodes),
-        evidence=tuple(node.citation for node in nodes[:3]),
-        cause_class=CauseClass.OBSERVATION,
+    cited = (node.citation for node in nodes[:3])
+    found = observation(
+        finding_id, summary, cause, confidence=confidence, severity=severity, remedy=remedy, evidence=cited
     )
+    return replace(found, nodes=tuple(node.name for node in nodes))
+
+
+def looks(evidence: RunEvidence, look: str) -> Iterator[tuple[NodeProbe, Mapping[str, Any]]]:
+    """Nodes with these facts, and the facts; none without a preflight."""
+    return evidence.preflight.each(look) if evidence.preflight is not None else iter(())
+
+
+def together(said: Iterable[tuple[_Key, NodeProbe]]) -> Iterable[tuple[_Key, list[NodeProbe]]]:
+    """Each distinct statement once, with its nodes."""
+    found: dict[_Key, list[NodeProbe]] = {}
+    for what, node in said:
+        found.setdefault(what, []).append(node)
+    return found.items()
 
 
 def parted(said: Mapping[_Who, str]) -> list[tuple[str, list[_Who]]]:

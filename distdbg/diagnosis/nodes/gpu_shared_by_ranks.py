@@ -1,4 +1,4 @@
-"""Ranks on one GPU, as NVML sees their processes while they run."""
+"""Detect ranks that share one GPU, from their processes in NVML while they run."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
         elif beside and only:
             have = "has a GPU of its own" if len(beside) == 1 else "have GPUs of their own"
             ranks = f"rank{'s' if len(beside) > 1 else ''} {fold_ranks(beside)}"
-            yield _finding(
-                node, gpu, beside, f"{ranks} {have}, and memory on rank {only[0]}'s, {gpu.index} of {node.host}"
-            )
+            words = f"{ranks} {have}, and memory on rank {only[0]}'s, {gpu.index} of {node.host}"
+            yield _finding(node, gpu, beside, words)
 
 
 def _finding(node: NodeRecord, gpu: GpuCourse, ranks: list[int], summary: str) -> Finding:
-    told = f"GPU {gpu.index}: processes of ranks {fold_ranks(gpu.ranks)}"
+    quote = f"GPU {gpu.index}: processes of ranks {fold_ranks(gpu.ranks)}"
     return Finding(
         "gpu-shared-by-ranks", "warning", "likely", summary, remedy=entry("gpu-shared-by-ranks").remedy,
         ranks=tuple(ranks), nodes=(node.host,),
-        evidence=(Citation(node.metrics_path, None, "gpus", told),),
+        evidence=(Citation(node.metrics_path, None, "gpus", quote),),
     )  # fmt: skip

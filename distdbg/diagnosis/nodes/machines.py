@@ -1,17 +1,17 @@
-"""What a node has to offer before a job: its clock, room on disks, limits, and permission to look into a rank."""
+"""Check each node before a job: its clock, room on disks, limits, and permission to look into a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import of_nodes, size
+from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size, together
 from distdbg.diagnosis.rules import rule
-from distdbg.evidence.host.preflight import NodeProbe, names_of
+from distdbg.evidence.host.preflight import names_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, Severity
 
-#: Less disturbs nobody: a clock that is disciplined stays within milliseconds.
+#: A smaller offset does no harm: a synchronized clock stays within milliseconds.
 _CLOCK_SKEW_S = 0.5
 
 
@@ -44,22 +44,18 @@ _INODES = (20, 1000)
 @rule("disk-low", "folder-not-shared")
 def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
     """There is no room where a job writes: the folder of its runs, /dev/shm, the temporary folder."""
-    if evidence.preflight is None:
-        return
-    low: dict[tuple[str, Severity, str], list[NodeProbe]] = {}
-    apart: list[NodeProbe] = []
-    for node, facts in evidence.preflight.each("disk"):
-        for place in facts.get("places", ()):
-            for severity, words in _low_room(place):
-                low.setdefault((str(place["path"]), severity, words), []).append(node)
-        if facts.get("sees_token") is False:
-            apart.append(node)
-    for (path, severity, words), nodes in low.items():
-        summary = f"{path} on {names_of([node.name for node in nodes])} {words}"
-        yield of_nodes("disk-low", nodes, summary, severity=severity)
+    low = (
+        ((str(place["path"]), severity, words), node)
+        for node, facts in looks(evidence, "disk")
+        for place in facts.get("places", ())
+        for severity, words in _low_room(place)
+    )
+    for (path, severity, words), nodes in together(low):
+        yield of_nodes("disk-low", nodes, f"{path} on {names_of(nodes)} {words}", severity=severity)
+    apart = [node for node, facts in looks(evidence, "disk") if facts.get("sees_token") is False]
     if apart:
         verb = "does" if len(apart) == 1 else "do"
-        words = f"{names_of([node.name for node in apart])} {verb} not see the folder that runs go to"
+        words = f"{names_of(apart)} {verb} not see the folder that runs go to"
         yield of_nodes("folder-not-shared", apart, words)
 
 
@@ -86,30 +82,25 @@ _FEWEST_PROCESSES = 512
 @rule("limits-low")
 def limits_low(evidence: RunEvidence) -> Iterator[Finding]:
     """Limits of the shell or the scheduler that a job would run into."""
-    if evidence.preflight is None:
-        return
-    low: dict[str, list[NodeProbe]] = {}
-    for node, facts in evidence.preflight.each("limits"):
-        soft = {name: int(pair[0]) for name, pair in facts.get("limits", {}).items()}
-        if facts.get("rdma") and not facts.get("root") and 0 <= soft.get("memlock", -1) < _FEWEST_LOCKED_BYTES:
-            low.setdefault(f"may lock {size(soft['memlock'])} of memory, with RDMA devices there", []).append(node)
-        if 0 <= soft.get("nofile", -1) < _FEWEST_FILES:
-            low.setdefault(f"may open {soft['nofile']} files a process", []).append(node)
-        if not facts.get("root") and 0 <= soft.get("nproc", -1) < _FEWEST_PROCESSES:
-            low.setdefault(f"may have {soft['nproc']} processes and threads a user", []).append(node)
-    for words, nodes in low.items():
-        yield of_nodes("limits-low", nodes, f"a job on {names_of([node.name for node in nodes])} {words}")
+    low = ((words, node) for node, facts in looks(evidence, "limits") for words in _low_limits(facts))
+    for words, nodes in together(low):
+        yield of_nodes("limits-low", nodes, f"a job on {names_of(nodes)} {words}")
+
+
+def _low_limits(facts: Mapping[str, Any]) -> Iterator[str]:
+    soft = {name: int(pair[0]) for name, pair in facts.get("limits", {}).items()}
+    if facts.get("rdma") and not facts.get("root") and 0 <= soft.get("memlock", -1) < _FEWEST_LOCKED_BYTES:
+        yield f"may lock {size(soft['memlock'])} of memory, with RDMA devices there"
+    if 0 <= soft.get("nofile", -1) < _FEWEST_FILES:
+        yield f"may open {soft['nofile']} files a process"
+    if not facts.get("root") and 0 <= soft.get("nproc", -1) < _FEWEST_PROCESSES:
+        yield f"may have {soft['nproc']} processes and threads a user"
 
 
 @rule("ptrace-denied")
 def ptrace_denied(evidence: RunEvidence) -> Iterator[Finding]:
     """Nobody could look into a rank on this node when it hangs."""
-    if evidence.preflight is None:
-        return
-    denied: dict[str, list[NodeProbe]] = {}
-    for node, facts in evidence.preflight.each("ptrace"):
-        if facts.get("because"):
-            denied.setdefault(str(facts["because"]), []).append(node)
-    for because, nodes in denied.items():
-        summary = f"a rank on {names_of([node.name for node in nodes])} could not be looked into: {because}"
+    denied = ((str(facts["because"]), node) for node, facts in looks(evidence, "ptrace") if facts.get("because"))
+    for because, nodes in together(denied):
+        summary = f"a rank on {names_of(nodes)} could not be looked into: {because}"
         yield of_nodes("ptrace-denied", nodes, summary)

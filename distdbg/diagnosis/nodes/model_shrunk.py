@@ -1,4 +1,4 @@
-"""The ranks ran a smaller model, or were to: said in every report, so that nobody takes its figures for the job's."""
+"""Report that the ranks ran a smaller model, or were to, in every report: its figures are not the job's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from distdbg.model import Citation, Finding
 
 @rule("model-shrunk")
 def model_shrunk(evidence: RunEvidence) -> Iterable[Finding]:
-    told = [rank for rank in evidence.ranks if rank.shrunk is not None]
-    if not told:
+    made_smaller = [rank for rank in evidence.ranks if rank.shrunk is not None]
+    if not made_smaller:
         return
-    first = told[0]
+    first = made_smaller[0]
     words = first.shrunk.words if first.shrunk else ""
-    differ = tuple(rank.rank for rank in told if rank.shrunk and rank.shrunk.words != words)
+    differ = tuple(rank.rank for rank in made_smaller if rank.shrunk and rank.shrunk.words != words)
     whole = first.shrunk is not None and first.shrunk.whole
     yield Finding(
         id="model-shrunk",
@@ -28,6 +28,6 @@ def model_shrunk(evidence: RunEvidence) -> Iterable[Finding]:
         )
         + (f" (not the same on ranks {', '.join(map(str, differ))})" if differ else ""),
         remedy=entry("model-shrunk").remedy,
-        ranks=tuple(rank.rank for rank in told),
+        ranks=tuple(rank.rank for rank in made_smaller),
         evidence=(Citation(first.exit_path.replace("exit.json", "facts.jsonl"), None, f"rank {first.rank}"),),
     )

@@ -1,13 +1,13 @@
-"""Whether the nodes of a job reach each other: under which names, through which interfaces, and with an all-reduce."""
+"""Check whether the nodes of a job reach each other: by names, by interfaces, and with an all-reduce."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import of_nodes, parted
+from distdbg.diagnosis.nodes._nodes import looks, of_nodes, parted, together
 from distdbg.diagnosis.rules import rule
-from distdbg.evidence.host.preflight import Meeting, NodeProbe, Preflight, names_of
+from distdbg.evidence.host.preflight import NodeProbe, PeerMeeting, Preflight, names_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
 
@@ -24,30 +24,6 @@ def unreachable(evidence: RunEvidence) -> Iterator[Finding]:
     if preflight is None:
         return
     yield from _silent(preflight)
-    yield from _port_taken(preflight)
-    if preflight.on != "local":
-        yield from _own_names(preflight)
-    for node in preflight.answered:
-        for meeting in node.met:
-            yield from _not_met(preflight, node, meeting)
-
-
-def _silent(preflight: Preflight) -> Iterator[Finding]:
-    reasons: dict[str, list[NodeProbe]] = {}
-    for node in preflight.nodes:
-        if node.because:
-            reasons.setdefault(node.because.replace(node.name, "it"), []).append(node)
-    for nodes in reasons.values():
-        summary = f"{names_of([node.name for node in nodes])} did not answer: {nodes[0].because}"
-        yield of_nodes("unreachable", nodes, summary)
-    unnamed = preflight.expected - len(preflight.nodes)
-    if unnamed > 0:
-        said = "; ".join(preflight.said)
-        summary = f"{unnamed} of {preflight.expected} nodes did not answer, and nobody says which"
-        yield of_nodes("unreachable", (), summary, f"What was said: {said}" if said else "")
-
-
-def _port_taken(preflight: Preflight) -> Iterator[Finding]:
     master = preflight.node(preflight.master)
     port = master.looks.get("port", {}) if master is not None else {}
     if master is not None and preflight.port and port.get("because"):
@@ -56,18 +32,34 @@ def _port_taken(preflight: Preflight) -> Iterator[Finding]:
             "The first node of a job listens there.",
             remedy=f"Give another with --port, or see who has it: ss -ltnp 'sport = :{preflight.port}'",
         )  # fmt: skip
+    if not preflight.one_machine:
+        yield from _own_names(preflight)
+    for node in preflight.answered:
+        for meeting in node.met:
+            yield from _not_met(preflight, node, meeting)
+
+
+def _silent(preflight: Preflight) -> Iterator[Finding]:
+    silent = ((node.because.replace(node.name, "it"), node) for node in preflight.nodes if node.because)
+    for _, nodes in together(silent):
+        yield of_nodes("unreachable", nodes, f"{names_of(nodes)} did not answer: {nodes[0].because}")
+    unnamed = preflight.expected - len(preflight.nodes)
+    if unnamed > 0:
+        said = "; ".join(preflight.said)
+        summary = f"{unnamed} of {preflight.expected} nodes did not answer; which ones is not known"
+        yield of_nodes("unreachable", (), summary, f"What was said: {said}" if said else "")
 
 
 def _own_names(preflight: Preflight) -> Iterator[Finding]:
-    """gloo tells its peers the address of its own name, unless it is told an interface."""
+    """gloo sends its peers the address of its host name, unless an interface is configured."""
     if not preflight.several:
         return
     wrong: dict[NodeProbe, str] = {}
     for node, facts in preflight.each("names"):
-        told = node.facts("interfaces").get("told", {})
-        addresses = facts.get("addresses") or ()
-        if addresses and _is_loopback(str(addresses[0])) and "GLOO_SOCKET_IFNAME" not in told:
-            wrong[node] = f"{facts['hostname']} is {addresses[0]} on {node.name}"
+        variables = node.facts("interfaces").get("told", {})
+        first = str(next(iter(facts.get("addresses") or ()), ""))
+        if (first.startswith("127.") or first == "::1") and "GLOO_SOCKET_IFNAME" not in variables:
+            wrong[node] = f"{facts['hostname']} is {first} on {node.name}"
     for node, words in wrong.items():
         # A job over NCCL uses interfaces, and may never ask for a name.
         by_gloo = not all(facts.get("gpus") for _, facts in preflight.each("gpus"))
@@ -79,7 +71,7 @@ def _own_names(preflight: Preflight) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _not_met(preflight: Preflight, node: NodeProbe, meeting: Meeting) -> Iterator[Finding]:
+def _not_met(preflight: Preflight, node: NodeProbe, meeting: PeerMeeting) -> Iterator[Finding]:
     peer = preflight.node(meeting.to)
     both = (node, peer) if peer is not None else (node,)
     named, direct = meeting.by_name, meeting.by_address
@@ -89,7 +81,7 @@ def _not_met(preflight: Preflight, node: NodeProbe, meeting: Meeting) -> Iterato
         summary = f"{node.name} does not reach {meeting.to}{where}: {direct.because}"
         cause = f"By its name neither: {_how_named(hostname, node, meeting)}." if named is not None else ""
         yield of_nodes("unreachable", both, summary, cause)
-    elif named is not None and not named.ok and preflight.on != "local":
+    elif named is not None and not named.ok and not preflight.one_machine:
         summary = f"{_how_named(hostname, node, meeting)}; at {direct.address} {meeting.to} does answer"
         yield of_nodes(
             "unreachable", (node,), summary, "torchrun gives its first node's name to all the others.",
@@ -97,64 +89,51 @@ def _not_met(preflight: Preflight, node: NodeProbe, meeting: Meeting) -> Iterato
         )  # fmt: skip
 
 
-def _how_named(hostname: str, node: NodeProbe, meeting: Meeting) -> str:
+def _how_named(hostname: str, node: NodeProbe, meeting: PeerMeeting) -> str:
     named = meeting.by_name
     assert named is not None
     if not named.resolved:
         return f"{node.name} does not know the name {hostname} ({named.because})"
-    return f"{hostname} is {', '.join(named.resolved)} on {node.name}, where {_nobody(named.because)}"
-
-
-def _nobody(because: str) -> str:
-    return because if because.endswith("answers there") else f"nobody answers ({because})"
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
+    answers = f"{named.answered_by} answers there" if named.answered_by else f"nobody answers ({named.because})"
+    return f"{hostname} is {', '.join(named.resolved)} on {node.name}, where {answers}"
 
 
 @rule("duplicate-node-rank")
 def duplicate_node_rank(evidence: RunEvidence) -> Iterator[Finding]:
     """Two nodes would be one: the same rank, or the same machine under two names."""
     preflight = evidence.preflight
-    if preflight is None or preflight.on == "local":
+    if preflight is None or preflight.one_machine:
         return
-    looks = dict(preflight.each("names"))
-    for identity, nodes in parted({node: str(facts.get("identity", node.name)) for node, facts in looks.items()}):
+    known = dict(preflight.each("names"))
+    for identity, nodes in parted({node: str(facts.get("identity", node.name)) for node, facts in known.items()}):
         if len(nodes) > 1:
-            names = names_of([node.name for node in nodes])
-            yield of_nodes(
-                "duplicate-node-rank", nodes, f"{names} are one machine, which calls itself {identity.split()[0]}"
-            )
-    for variable in sorted({name for facts in looks.values() for name in facts.get("ranks", {})}):
-        ranks = {node: str(f["ranks"][variable]) for node, f in looks.items() if variable in f.get("ranks", {})}
+            words = f"{names_of(nodes)} are one machine, which calls itself {identity.split()[0]}"
+            yield of_nodes("duplicate-node-rank", nodes, words)
+    for variable in sorted({name for facts in known.values() for name in facts.get("ranks", {})}):
+        ranks = {node: str(f["ranks"][variable]) for node, f in known.items() if variable in f.get("ranks", {})}
         for rank, nodes in parted(ranks):
             if len(nodes) > 1:
-                names = names_of([node.name for node in nodes])
-                yield of_nodes("duplicate-node-rank", nodes, f"{names} all have node rank {rank} ({variable}={rank})")
+                words = f"{names_of(nodes)} all have node rank {rank} ({variable}={rank})"
+                yield of_nodes("duplicate-node-rank", nodes, words)
 
 
 @rule("interface-wrong")
 def interface_wrong(evidence: RunEvidence) -> Iterator[Finding]:
-    """A network interface that a node was told to use is not there, or nodes talk over interfaces of different MTU."""
-    preflight = evidence.preflight
-    if preflight is None:
-        return
-    wrong: dict[str, list[NodeProbe]] = {}
-    for node, facts in preflight.each("interfaces"):
-        there = facts.get("interfaces", ())
-        for variable, value in facts.get("told", {}).items():
-            why = (_gloo if variable.startswith("GLOO") else _nccl)(str(value), there)
-            if why:
-                wrong.setdefault(f"{variable}={value} {why}", []).append(node)
-    for words, nodes in wrong.items():
+    """A configured network interface does not exist on a node, or nodes use interfaces of different MTU."""
+    wrong = (
+        (f"{variable}={value} {why}", node)
+        for node, facts in looks(evidence, "interfaces")
+        for variable, value in facts.get("told", {}).items()
+        if (why := (_gloo if variable.startswith("GLOO") else _nccl)(str(value), facts.get("interfaces", ())))
+    )
+    for words, nodes in together(wrong):
         have = ", ".join(str(one["name"]) for one in nodes[0].facts("interfaces")["interfaces"])
-        yield of_nodes("interface-wrong", nodes, f"{words} on {names_of([n.name for n in nodes])}", f"There: {have}.")
-    yield from _packet_sizes(preflight)
+        yield of_nodes("interface-wrong", nodes, f"{words} on {names_of(nodes)}", f"There: {have}.")
+    yield from _packet_sizes(evidence)
 
 
 def _gloo(value: str, there: Sequence[Mapping[str, Any]]) -> str:
-    if any(sign in value for sign in "^="):
+    if any(character in value for character in "^="):
         return "is in NCCL's way of writing, and gloo takes names alone"
     known = {str(one["name"]): one for one in there}
     for name in value.split(","):
@@ -168,7 +147,8 @@ def _gloo(value: str, there: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _nccl(value: str, there: Sequence[Mapping[str, Any]]) -> str:
-    """As ncclFindInterfaces reads it: at most one ^ and one = at the beginning, for the whole list."""
+    """Parse an interface list as ncclFindInterfaces does: at most one ^ and one = at the beginning, for the whole
+    list."""
     leaves_out = value.startswith("^")
     text = value.removeprefix("^")
     exact = text.startswith("=")
@@ -181,10 +161,10 @@ def _nccl(value: str, there: Sequence[Mapping[str, Any]]) -> str:
     return "leaves no interface over" if leaves_out else "fits no interface that is up"
 
 
-def _packet_sizes(preflight: Preflight) -> Iterator[Finding]:
-    """Of the interfaces over which the nodes have met."""
+def _packet_sizes(evidence: RunEvidence) -> Iterator[Finding]:
+    """Compare the MTU of the interfaces through which the nodes have met."""
     said: dict[NodeProbe, str] = {}
-    for node, facts in preflight.each("interfaces"):
+    for node, facts in looks(evidence, "interfaces"):
         sources = {meeting.by_address.source for meeting in node.met if meeting.by_address.ok}
         for one in facts.get("interfaces", ()):
             if sources & set(one["addresses"]) and not one["loopback"]:
@@ -192,7 +172,7 @@ def _packet_sizes(preflight: Preflight) -> Iterator[Finding]:
     sides = parted(said)
     if len(sides) > 1:
         odd = [node for _, nodes in sides[1:] for node in nodes]
-        words = "; ".join(f"{mtu} on {names_of([n.name for n in nodes])}" for mtu, nodes in sides)
+        words = "; ".join(f"{mtu} on {names_of(nodes)}" for mtu, nodes in sides)
         yield of_nodes("interface-wrong", odd, f"the nodes' interfaces differ in MTU: {words}", severity="warning",
                        remedy="Give them one MTU: `ip link set dev NAME mtu N`, and the switch's.")  # fmt: skip
 
@@ -203,14 +183,9 @@ def all_reduce_failed(evidence: RunEvidence) -> Iterator[Finding]:
     preflight = evidence.preflight
     if preflight is None or preflight.skipped or not preflight.several or len(preflight.answered) < 2:
         return
-    failed: dict[str, list[NodeProbe]] = {}
-    for node in preflight.answered:
-        if (why := _why_not_reduced(node)) is not None:
-            failed.setdefault(why, []).append(node)
-    for why, nodes in failed.items():
-        yield of_nodes(
-            "all-reduce-failed", nodes, f"the all-reduce failed on {names_of([node.name for node in nodes])}: {why}"
-        )
+    failed = ((why, node) for node in preflight.answered if (why := _why_not_reduced(node)) is not None)
+    for why, nodes in together(failed):
+        yield of_nodes("all-reduce-failed", nodes, f"the all-reduce failed on {names_of(nodes)}: {why}")
 
 
 def _why_not_reduced(node: NodeProbe) -> str | None:

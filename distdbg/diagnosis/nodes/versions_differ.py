@@ -1,4 +1,4 @@
-"""The ranks of one job, or the nodes before it, run different versions of something."""
+"""Detect ranks or nodes of one job that run different versions of something."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from distdbg.diagnosis.guards import facts as facts_of
 from distdbg.diagnosis.guards import observe
-from distdbg.diagnosis.nodes._nodes import of_nodes, parted
+from distdbg.diagnosis.nodes._nodes import looks, of_nodes, parted
 from distdbg.diagnosis.rules import rule
-from distdbg.evidence.host.preflight import Preflight, names_of
+from distdbg.evidence.host.preflight import NodeProbe, names_of
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, fold_ranks
 
@@ -19,15 +19,14 @@ _MUST = ("python", "torch", "cuda", "nccl")
 
 @rule("versions-differ")
 def versions_differ(evidence: RunEvidence) -> Iterable[Finding]:
-    told = {fact.rank: fact for fact in facts_of(evidence, "versions-differ")}
-    yield from _ranks(evidence, told)
-    if evidence.preflight is not None:
-        yield from _nodes(evidence.preflight)
+    fact_of = {fact.rank: fact for fact in facts_of(evidence, "versions-differ")}
+    yield from _ranks(evidence, fact_of)
+    yield from _nodes(dict(looks(evidence, "software")))
 
 
-def _ranks(evidence: RunEvidence, told: dict[int, GuardFact]) -> Iterable[Finding]:
+def _ranks(evidence: RunEvidence, fact_of: dict[int, GuardFact]) -> Iterable[Finding]:
     having: dict[str, dict[int, str]] = {}
-    for rank, fact in told.items():
+    for rank, fact in fact_of.items():
         versions = fact.fields.get("versions")
         for name, version in versions.items() if isinstance(versions, dict) else ():
             having.setdefault(name, {})[rank] = str(version)
@@ -35,18 +34,17 @@ def _ranks(evidence: RunEvidence, told: dict[int, GuardFact]) -> Iterable[Findin
         sides = parted(by_rank)
         if len(sides) > 1:
             words = [f"{version} on {fold_ranks(those)}" for version, those in sides]
-            odd = [told[rank] for _, those in sides[1:] for rank in those]
+            odd = [fact_of[rank] for _, those in sides[1:] for rank in those]
             yield observe(evidence, "versions-differ", odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
 
 
-def _nodes(preflight: Preflight) -> Iterable[Finding]:
-    looks = dict(preflight.each("software"))
-    for name in sorted({name for facts in looks.values() for name in _software(facts)}):
-        said = {node: _software(facts).get(name, "none") for node, facts in looks.items()}
+def _nodes(known: Mapping[NodeProbe, Mapping[str, Any]]) -> Iterable[Finding]:
+    for name in sorted({name for facts in known.values() for name in _software(facts)}):
+        said = {node: _software(facts).get(name, "none") for node, facts in known.items()}
         sides = parted({node: version for node, version in said.items() if name != "the commit" or version != "none"})
         if len(sides) > 1:
             odd = [node for _, nodes in sides[1:] for node in nodes]
-            words = [f"{value} on {names_of([node.name for node in nodes])}" for value, nodes in sides]
+            words = [f"{value} on {names_of(nodes)}" for value, nodes in sides]
             yield of_nodes(
                 "versions-differ", odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
                 severity="error" if name in _MUST and _apart(name, [value for value, _ in sides]) else "warning",
@@ -62,8 +60,7 @@ def _apart(name: str, values: Sequence[str]) -> bool:
 def _software(facts: Mapping[str, Any]) -> dict[str, str]:
     """All that is compared, by the name under which a person knows it."""
     git = facts.get("git", {})
-    commit = (
-        {"the commit": str(git["commit"])[:12] + (", changed" if git.get("dirty") else "")} if git.get("commit") else {}
-    )
+    said = str(git.get("commit") or "")[:12] + (", changed" if git.get("dirty") else "")
+    commit = {"the commit": said} if git.get("commit") else {}
     environment = {f"${name}": str(value) for name, value in facts.get("environment", {}).items()}
     return {**facts.get("versions", {}), **commit, **environment}

@@ -1,4 +1,4 @@
-"""What the guards of DDP, FSDP, autocast and checkpoints report: a table, and the rules that compare ranks or sizes."""
+"""Findings from the guards of DDP, FSDP, autocast and checkpoints: a table, and rules that compare ranks or sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _MIB, _GIB = 1 << 20, 1 << 30
 #: Bytes of a gathered model from which the finding is a warning: less fits beside the shards on any GPU.
 _LARGE_GATHER = _GIB
 #: Ranks whose norms are listed.
-_MOST_NORMS = 4
 
 GUARD_RULES = guard_rules(
     __name__,
@@ -164,30 +163,3 @@ def _when(found: Facts) -> str:
     spans = sorted((fact.fields.get("began") or 0, fact.fields["ended"]) for fact in found)
     overlap = any(later[0] < earlier[1] for earlier, later in pairwise(spans))
     return ", at the same time" if overlap else ", one after the other in this run"
-
-
-@rule("weights-desynced")
-def weights_desynced(evidence: RunEvidence) -> Iterator[Finding]:
-    """Norms of the same parameters differ between ranks that average their gradients: the first step, and parameter."""
-    steps: dict[tuple[object, str], dict[int, GuardFact]] = {}
-    for fact in facts(evidence, "weights-desynced"):
-        steps.setdefault((fact.step, str(fact.fields.get("among"))), {})[fact.rank] = fact
-    for (step, _), by_rank in steps.items():
-        found = list(by_rank.values())
-        names = found[0].fields.get("names")
-        columns = [fact.fields.get("norms") for fact in found]
-        if not isinstance(names, list) or not all(isinstance(c, list) and len(c) == len(names) for c in columns):
-            continue
-        rows = zip(names, zip(*columns, strict=True), strict=True)
-        name = next((str(name) for name, norms in rows if len(set(norms)) > 1), None)
-        if name is not None:
-            at = names.index(name)
-            norms = [f"{fact.fields['norms'][at]} on rank {rank}" for rank, fact in sorted(by_rank.items())]
-            yield observe(
-                evidence,
-                "weights-desynced",
-                found,
-                f"the weights of the ranks differ at step {step}, first in {name}",
-                f"The norms of {name}: {', '.join(norms[:_MOST_NORMS])}.",
-            )
-            return

@@ -1,10 +1,10 @@
-"""What torch.compile costs while the job runs: graph breaks and recompilations."""
+"""Detect costs of torch.compile while the job runs: graph breaks and recompilations."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from distdbg.diagnosis.guards import by_place, facts, observe, place
 from distdbg.diagnosis.rules import rule
@@ -32,7 +32,7 @@ def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
 
 #: As often as torch's own way of finding out what is dynamic takes.
 _NORMAL_TIMES = 2
-#: Sizes and Python's numbers take on any value, and are one kind of guard; what is on or off comes to an end.
+#: Sizes and Python's numbers take on any value, and are one kind of guard; switches that are on or off have few values.
 _NUMBER = re.compile(r"(?<!requires_grad=)\d+")
 
 
@@ -51,15 +51,11 @@ def recompile(evidence: RunEvidence) -> Iterable[Finding]:
         why = f"Other guards that failed there: {'; '.join(others)}. " if others else ""
         if gave_up:
             why += f"That is torch's limit ({limit} graphs): from there on it runs uncompiled."
+        kinds: Counter[str] = Counter()
+        for guard, times in guards.items():
+            kinds[_NUMBER.sub("#", guard)] += times
         yield observe(
             evidence, "recompile", found,
             f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
-            why.strip(), severity="warning" if gave_up or _most_of_a_kind(guards) > _NORMAL_TIMES else "info",
+            why.strip(), severity="warning" if gave_up or max(kinds.values()) > _NORMAL_TIMES else "info",
         )  # fmt: skip
-
-
-def _most_of_a_kind(guards: Mapping[str, int]) -> int:
-    kinds: Counter[str] = Counter()
-    for guard, times in guards.items():
-        kinds[_NUMBER.sub("#", guard)] += times
-    return max(kinds.values())

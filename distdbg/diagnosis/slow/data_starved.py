@@ -1,4 +1,4 @@
-"""Steps wait for their batch."""
+"""Detect steps that wait for their batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, found, starved_us, starves, times
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.trace.profile import Dear, RankProfile
+from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
 from distdbg.model import Finding
 
 _MOST_OF_IT = 0.5
@@ -24,14 +24,14 @@ def data_starved(evidence: RunEvidence) -> Iterator[Finding]:
     if not sick:
         return
     worst = sick[0]
-    lost, single = starved_us(worst), "_SingleProcess" in worst.loader
-    loads = [d for d in worst.dear if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
-    dearest = max(loads, key=lambda dear: dear.us, default=None)
+    lost, single = starved_us(worst), worst.loader_has_workers is False
+    loads = [d for d in worst.costly if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
+    costliest = max(loads, key=lambda costly: costly.us, default=None)
     yield found(
         evidence,
         "data-starved",
         sick,
-        summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(dearest)}",
+        summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(costliest)}",
         cause=f"At most {cost(worst, lost)}, can be gained. {_loader(worst)}".strip(),
         quote=f"{worst.loader or 'loader'}: {worst.parts['data wait'] / 1000:.2f} ms a step",
         remedy=_WITHOUT_WORKERS if single else "",
@@ -39,13 +39,15 @@ def data_starved(evidence: RunEvidence) -> Iterator[Finding]:
     )
 
 
-def _at(dearest: Dear | None) -> str:
-    if dearest is None or dearest.place is None:
+def _at(costliest: CostlyPlace | None) -> str:
+    if costliest is None or costliest.place is None:
         return ""
-    return f", most of it in {dearest.place.callee}() at {dearest.where}, {times(dearest.calls)}"
+    return f", most of it in {costliest.place.callee}() at {costliest.where}, {times(costliest.calls)}"
 
 
 def _loader(profile: RankProfile) -> str:
-    if "_SingleProcess" in profile.loader:
-        return "The loader has no workers (num_workers=0)."
-    return "The loader has workers, and they are too slow." if "_MultiProcessing" in profile.loader else ""
+    if profile.loader_has_workers is None:
+        return ""
+    if profile.loader_has_workers:
+        return "The loader has workers, and they are too slow."
+    return "The loader has no workers (num_workers=0)."

@@ -1,10 +1,10 @@
-"""A GPU that runs slower than it could: one such rank slows down all."""
+"""Detect a GPU that was throttled: one such rank slows down all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.diagnosis.nodes._nodes import of_nodes
+from distdbg.diagnosis.nodes._nodes import looks, of_nodes
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import STEADY
 from distdbg.evidence.run import NodeRecord, RunEvidence
@@ -22,18 +22,13 @@ _BAD = (_ANY_HARDWARE, "software thermal slowdown", "hardware thermal slowdown",
 def gpu_throttled(evidence: RunEvidence) -> Iterator[Finding]:
     for record in evidence.nodes:
         yield from _while_it_ran(record)
-    if evidence.preflight is None:
-        return
-    for node, facts in evidence.preflight.each("gpus"):
+    for node, facts in looks(evidence, "gpus"):
         for gpu in facts.get("gpus", ()):
             reasons = [reason for reason in gpu.get("throttle") or () if reason in _BAD]
             if reasons:
                 warm = f", at {gpu['temperature']} °C" if gpu.get("temperature") is not None else ""
-                yield of_nodes(
-                    "gpu-throttled",
-                    (node,),
-                    f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}",
-                )
+                words = f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}"
+                yield of_nodes("gpu-throttled", (node,), words)
 
 
 def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
@@ -44,10 +39,10 @@ def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
             continue
         whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
         warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
-        told = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
+        throttled = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
         yield Finding(
             "gpu-throttled", "warning", "certain",
-            f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {told}",
+            f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {throttled}",
             remedy=entry("gpu-throttled").remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
-            evidence=(Citation(node.metrics_path, None, "gpus", told),),
+            evidence=(Citation(node.metrics_path, None, "gpus", throttled),),
         )  # fmt: skip

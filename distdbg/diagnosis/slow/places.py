@@ -1,4 +1,4 @@
-"""Lines of the script that cost a share of each step, as profiles show them: one rule for each kind of waste."""
+"""Detect lines of the script that cost a share of each step, from profiles: one rule for each kind of waste."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.slow._profiles import cost, found, is_dear, of_place, places, same_places, times
+from distdbg.diagnosis.slow._profiles import cost, found, is_costly, of_place, places, same_places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.device import SHORT_KERNEL_US
 from distdbg.evidence.trace.profile import RankProfile
@@ -25,27 +25,27 @@ _SHORT = 0.5
 @rule("alloc-in-loop")
 def alloc_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "alloc"):
-        dear = group[0].dear
-        yield of_place(evidence, "alloc-in-loop", group, f"{dear.where} calls {dear.what} {times(dear.calls)}")
+        costly = group[0].costly
+        yield of_place(evidence, "alloc-in-loop", group, f"{costly.where} calls {costly.what} {times(costly.calls)}")
     for group in places(evidence, "constant"):
-        dear = group[0].dear
-        made = dear.what.removeprefix("aten::")
-        summary = f"{dear.where} creates the same constant with {made} {times(dear.calls)}"
+        costly = group[0].costly
+        made = costly.what.removeprefix("aten::")
+        summary = f"{costly.where} creates the same constant with {made} {times(costly.calls)}"
         yield of_place(evidence, "alloc-in-loop", group, summary)
 
 
 @rule("attention-not-fused")
 def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
-    for group in places(evidence, "attention", lambda seen: seen.dear.fused != ""):
-        dear = group[0].dear
-        kernel = f"the {dear.fused} kernel could" if dear.fused else "a fused kernel perhaps could"
+    for group in places(evidence, "attention", lambda seen: seen.costly.fused != ""):
+        costly = group[0].costly
+        kernel = f"the {costly.fused} kernel could" if costly.fused else "a fused kernel perhaps could"
         yield of_place(
             evidence,
             "attention-not-fused",
             group,
-            f"{dear.where} computes attention on the math path {times(dear.calls)}, where {kernel} do it",
+            f"{costly.where} computes attention on the math path {times(costly.calls)}, where {kernel} do it",
             "A fused kernel takes time too, so a part of this can be gained. The backward is not included.",
-            confidence="likely" if dear.fused else "possible",
+            confidence="likely" if costly.fused else "possible",
         )
 
 
@@ -53,27 +53,27 @@ def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
 def buffers_broadcast(evidence: RunEvidence) -> Iterator[Finding]:
     """All ranks wait for the broadcast; the rank that waits least shows its real cost."""
     for group in same_places(evidence, "buffers"):
-        numbers = int(group[0].dear.what or 0)
-        if numbers < _FEWEST_BUFFER_NUMBERS or not all(is_dear(s.profile, s.dear.us) for s in group):
+        numbers = group[0].costly.count
+        if numbers < _FEWEST_BUFFER_NUMBERS or not all(is_costly(s.profile, s.costly.us) for s in group):
             continue
         if len(group) < len(evidence.profiles):
             continue
-        least = min(group, key=lambda s: s.dear.us)
+        least = min(group, key=lambda s: s.costly.us)
         ordered = [least, *(s for s in group if s is not least)]
-        sent = f"{int(least.dear.what or 0) / 1e6:.1f} million numbers of buffers"
-        summary = f"{least.dear.where} waits in each forward until DDP has sent {sent}"
+        sent = f"{least.costly.count / 1e6:.1f} million numbers of buffers"
+        summary = f"{least.costly.where} waits in each forward until DDP has sent {sent}"
         yield of_place(evidence, "buffers-broadcast", ordered, summary)
 
 
 @rule("causal-mask-given")
 def causal_mask_given(evidence: RunEvidence) -> Iterator[Finding]:
-    for group in places(evidence, "masked", lambda seen: bool(seen.dear.lines)):
-        dear = group[0].dear
+    for group in places(evidence, "masked", lambda seen: bool(seen.costly.lines)):
+        costly = group[0].costly
         yield of_place(
             evidence,
             "causal-mask-given",
             group,
-            f"{dear.where} gives attention a causal mask as a tensor {times(dear.calls)}, instead of is_causal=True",
+            f"{costly.where} gives attention a causal mask as a tensor {times(costly.calls)} instead of is_causal=True",
             "Half of the scores need not be computed. The backward is not included.",
         )
 
@@ -83,46 +83,45 @@ def data_parallel(evidence: RunEvidence) -> Iterator[Finding]:
     ranks = {p.rank for p in evidence.profiles if p.rank is not None} | {r.rank for r in evidence.ranks}
     alone = f": each of the {len(ranks)} ranks trains its own model" if len(ranks) > 1 else ""
     for group in same_places(evidence, "parallel"):
-        profile, dear = group[0]
+        profile, costly = group[0]
         yield found(
             evidence,
             "data-parallel",
             [seen.profile for seen in group],
-            summary=f"{dear.where} calls the model through DataParallel{alone}",
-            cause=f"Its forward, which includes the model's, takes {cost(profile, dear.us)}. DataParallel averages no "
-            "gradients between ranks.",
-            quote=f"DataParallel.forward: {dear.us / 1000:.2f} ms a step",
+            summary=f"{costly.where} calls the model through DataParallel{alone}",
+            cause=f"Its forward, which includes the model's, takes {cost(profile, costly.us)}. DataParallel averages "
+            "no gradients between ranks.",
+            quote=f"DataParallel.forward: {costly.us / 1000:.2f} ms a step",
             confidence="certain",
         )
 
 
 @rule("loader-restarts")
 def loader_restarts(evidence: RunEvidence) -> Iterator[Finding]:
-    """`what` of the place is the number of times that the workers were started."""
     for group in places(evidence, "workers"):
-        profile, dear = group[0]
-        starts = round(dear.calls * profile.steps / max(int(dear.what), 1))
+        profile, costly = group[0]
+        starts = round(costly.calls * profile.steps / max(costly.count, 1))
         workers = f"{starts} workers" if starts > 1 else "a worker"
-        often = "once" if dear.what == "1" else f"{dear.what} times"
-        summary = f"{dear.where} starts {workers} again, {often} in {profile.steps} steps"
+        often = "once" if costly.count == 1 else f"{costly.count} times"
+        summary = f"{costly.where} starts {workers} again, {often} in {profile.steps} steps"
         yield of_place(evidence, "loader-restarts", group, summary)
 
 
 @rule("non-contiguous-hot")
 def non_contiguous_hot(evidence: RunEvidence) -> Iterator[Finding]:
-    for group in places(evidence, "copy", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
-        dear = group[0].dear
-        summary = f"{dear.where} copies tensors only to change their memory layout, {times(dear.calls)}"
+    for group in places(evidence, "copy", lambda seen: is_costly(seen.profile, seen.costly.gain_us, _SHARE)):
+        costly = group[0].costly
+        summary = f"{costly.where} copies tensors only to change their memory layout, {times(costly.calls)}"
         yield of_place(evidence, "non-contiguous-hot", group, summary)
 
 
 @rule("small-kernels")
 def small_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Loops of small operators in the script, and GPUs that idle between short kernels."""
-    for group in places(evidence, "small", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
-        dear = group[0].dear
-        each = f"{dear.us / dear.calls:.0f} us each"
-        summary = f"{dear.where} runs a loop of {dear.calls:.0f} operators a step, which take {each}"
+    for group in places(evidence, "small", lambda seen: is_costly(seen.profile, seen.costly.gain_us, _SHARE)):
+        costly = group[0].costly
+        each = f"{costly.us / costly.calls:.0f} us each"
+        summary = f"{costly.where} runs a loop of {costly.calls:.0f} operators a step, which take {each}"
         yield of_place(evidence, "small-kernels", group, summary, "Their backward, if any, is not included.")
     sick = [profile for profile in evidence.profiles if _idle_between_us(profile) > 0]
     if not sick:
@@ -148,28 +147,28 @@ def _idle_between_us(profile: RankProfile) -> float:
     if device is None or not profile.steps or device.busy >= _BUSY or device.short < _SHORT:
         return 0.0
     us = device.idle.get("small kernels", 0.0) * profile.step_us
-    return us if is_dear(profile, us) else 0.0
+    return us if is_costly(profile, us) else 0.0
 
 
 @rule("sync-in-step")
 def sync_in_step(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "wait"):
-        profile, dear = group[0]
+        profile, costly = group[0]
         what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
-        names = dear.place.callee.split(".") if dear.place and dear.place.callee else []
+        names = costly.place.callee.split(".") if costly.place and costly.place.callee else []
         call = f", by {' and '.join(f'{name}()' for name in names)}" if names else ""
-        yield of_place(evidence, "sync-in-step", group, f"{dear.where} {what} {times(dear.calls)}{call}")
+        yield of_place(evidence, "sync-in-step", group, f"{costly.where} {what} {times(costly.calls)}{call}")
 
 
 @rule("transfer-in-loop")
 def transfer_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     """The host waits for each copy to the GPU: from pageable memory, or without non_blocking."""
     for group in places(evidence, "transfer"):
-        dear = group[0].dear
-        summary = f"{dear.where} copies from pageable memory to the GPU {times(dear.calls)}, while no kernel runs"
+        costly = group[0].costly
+        summary = f"{costly.where} copies from pageable memory to the GPU {times(costly.calls)}, while no kernel runs"
         yield of_place(evidence, "transfer-in-loop", group, summary)
     for group in places(evidence, "blocking"):
-        dear = group[0].dear
-        summary = f"{dear.where} copies from pinned memory to the GPU {times(dear.calls)}, and waits for the copy"
+        costly = group[0].costly
+        summary = f"{costly.where} copies from pinned memory to the GPU {times(costly.calls)}, and waits for the copy"
         one = of_place(evidence, "transfer-in-loop", group, summary)
         yield replace(one, remedy="Use `.to(device, non_blocking=True)`: the memory is already pinned.")

@@ -1,4 +1,4 @@
-"""Matrix products in float32 run without TF32 on a GPU that has it."""
+"""Detect matrix products in float32 without TF32 on a GPU that has it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.slow._profiles import cost, found, is_dear
+from distdbg.diagnosis.slow._profiles import cost, found, is_costly
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import RankProfile
 from distdbg.model import Finding
@@ -19,7 +19,8 @@ _TF32 = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
 
 @rule("tensor-float-off")
 def tensor_float_off(evidence: RunEvidence) -> Iterator[Finding]:
-    slow = sorted((p for p in evidence.profiles if _is_off(p)), key=lambda p: -p.share(_us(p)))
+    has = [p for p in evidence.profiles if p.compute_major >= _HAS_TF32 and p.steps > 0]
+    slow = sorted((p for p in has if is_costly(p, _us(p), _SHARE)), key=lambda p: -p.share(_us(p)))
     if not slow:
         return
     worst = slow[0]
@@ -32,10 +33,6 @@ def tensor_float_off(evidence: RunEvidence) -> Iterator[Finding]:
         cause=f"Their kernels are {cost(worst, _us(worst))}; a part of that can be gained.",
         quote=name,
     )
-
-
-def _is_off(profile: RankProfile) -> bool:
-    return profile.compute_major >= _HAS_TF32 and profile.steps > 0 and is_dear(profile, _us(profile), _SHARE)
 
 
 def _us(profile: RankProfile) -> float:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from distdbg.diagnosis.timeline.groups import Group
-from distdbg.evidence.recorder.log import GroupLog
+from distdbg.evidence.recorder.log import GroupLog, Signatures
 
 _NEWEST = 500
 _FEWEST = 10
@@ -27,6 +28,10 @@ _LEAST_LATE_S = 1e-3
 _WORTH_BY_LOOKS = 0.2
 _WAITS_SHOWN_BY = 0.1
 _FEWEST_WINDOWS = 10
+#: What agents report beside the shares of phases.
+_NO_PHASES = frozenset({"windows", "late_us"})
+#: Of two ranks the one that comes last is later than the other by so many times the delays of that one.
+_MUCH_LATER = 4
 #: A checkpoint, a compilation or a full disk makes a rank late once, and nobody a straggler: so much of the longest is
 #: left out.
 _EXCEPTIONS = 0.1
@@ -35,7 +40,8 @@ _EXCEPTIONS = 0.1
 @dataclass(frozen=True)
 class Late:
     """`ranks` came `late_s` after the others (the median), in `times` of `collectives`; `share` of the time was lost
-    so. `clock_error_s` is what the clocks of their hosts may differ by, 0 on one host."""
+    so. `clock_error_s` is what the clocks of their hosts may differ by, 0 on one host. `side` is what came late: the
+    host that enqueued, or the device that began what its host had enqueued in time; None where the two are one."""
 
     ranks: tuple[int, ...]
     group: Group
@@ -44,6 +50,7 @@ class Late:
     collectives: int
     share: float
     clock_error_s: float
+    side: Literal["host", "device"] | None = None
 
 
 def late_ranks(group: Group, hosts: Mapping[int, str]) -> Late | None:
@@ -57,7 +64,51 @@ def late_ranks(group: Group, hosts: Mapping[int, str]) -> Late | None:
     rows = [row for s in range(first, last + 1) if (row := _row(logs, s, offsets)) is not None]
     if len(rows) < _FEWEST:
         return None
-    return _judge(group, rows, error)
+    found = _judge(group, rows, error)
+    return replace(found, side="host") if found is not None and group.on_device else found
+
+
+def late_devices(group: Group, signatures: Signatures) -> Late | None:
+    """The same by devices: a collective ends on all of them at once, so who takes the shortest in it came last.
+
+    That needs no clock; but durations, which ProcessGroupNCCL measures where it is told to. Operations with a root are
+    left out: the root of a broadcast has sent its part before others begin.
+    """
+    found = _judge(group, rows, 0) if (rows := _rows_of_devices(group, signatures)) else None
+    return replace(found, side="device") if found is not None else None
+
+
+def nobody_waits(late: Late, signatures: Signatures) -> bool:
+    """By the durations no device waits for these ranks: their hosts enqueue later, and all are ahead of the devices."""
+    rows = _rows_of_devices(late.group, signatures)
+    found = _judge(late.group, rows, 0) if rows else None
+    return bool(rows) and (found is None or found.ranks != late.ranks)
+
+
+def _rows_of_devices(group: Group, signatures: Signatures) -> list[list[tuple[int, int]]]:
+    """Empty where too few collectives are timed on all ranks."""
+    logs = {rank: log for rank, log in group.logs.items() if len(log.duration) >= _FEWEST}
+    if len(logs) < 2 or len(logs) < len(group.ranks):
+        return []
+    last = min(log.last for log in logs.values())
+    first = max(last - _NEWEST, *(log.sequence[0] for log in logs.values()))
+    rows = [row for s in range(first, last + 1) if (row := _row_of_devices(logs, s, signatures)) is not None]
+    return rows if len(rows) >= _FEWEST else []
+
+
+def _row_of_devices(
+    logs: Mapping[int, GroupLog], sequence: int, signatures: Signatures
+) -> list[tuple[int, int]] | None:
+    """As `_row`, from when the first host had enqueued it."""
+    places = {rank: at for rank, log in logs.items() if (at := log.index(sequence)) is not None}
+    took = {rank: logs[rank].duration[at] for rank, at in places.items()}
+    if len(took) < len(logs) or not all(took.values()):
+        return None
+    if any(signatures[logs[rank].signature[at]].rooted for rank, at in places.items()):
+        return None
+    begun = min(logs[rank].created[at] for rank, at in places.items())
+    longest = max(took.values())
+    return sorted((begun + int(1e6 * (longest - ms)), rank) for rank, ms in took.items())
 
 
 def _row(logs: Mapping[int, GroupLog], sequence: int, offsets: Mapping[int, int]) -> list[tuple[int, int]] | None:
@@ -144,20 +195,35 @@ class Longer:
 
 
 def longer_phases(phases: Mapping[int, Mapping[str, int]]) -> list[Longer]:
-    """Ranks that spend more time in one phase than the others, who spend it in another: there they wait."""
+    """Ranks that spend more time in one phase than the others, who spend it in another: there they wait.
+
+    Two ranks differ from each other equally: of these, arrivals say which one works and which one waits.
+    """
     shares = {
-        rank: {name: count / 1000 for name, count in counts.items() if name != "windows"}
+        rank: {name: count / 1000 for name, count in counts.items() if name not in _NO_PHASES}
         for rank, counts in phases.items()
         if counts.get("windows", 0) >= _FEWEST_WINDOWS
     }
     if len(shares) < 2 or len(shares) < len(phases):
         return []
+    judged = sorted(shares) if len(shares) > 2 else _last_of_two(phases)
+    compared = shares if len(shares) > 2 else {rank: share for rank, share in shares.items() if rank not in judged}
     names = {name for share in shares.values() for name in share} - {"exiting"}
-    usual = {name: median(share.get(name, 0.0) for share in shares.values()) for name in names}
+    usual = {name: median(share.get(name, 0.0) for share in compared.values()) for name in names}
     found = []
-    for rank, share in sorted(shares.items()):
+    for rank in judged:
+        share = shares[rank]
         more = {name: share.get(name, 0.0) - usual[name] for name in names}
         phase, waits_in = max(more, key=lambda n: more[n]), min(more, key=lambda n: more[n])
         if more[phase] >= _WORTH_BY_LOOKS and more[waits_in] <= -_WAITS_SHOWN_BY:
             found.append(Longer(rank, phase, share.get(phase, 0.0), usual[phase], waits_in))
     return found if len(found) <= len(shares) // 2 else []
+
+
+def _last_of_two(phases: Mapping[int, Mapping[str, int]]) -> list[int]:
+    """The one of two ranks that comes last nearly always; empty where they take turns, or have no agent in common."""
+    late_us = {rank: counts.get("late_us", 0) for rank, counts in phases.items()}
+    first, last = sorted(late_us, key=lambda rank: late_us[rank])
+    if late_us[last] < max(_LEAST_LATE_S * 1e6, _MUCH_LATER * late_us[first]):
+        return []
+    return [last]

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.dump import Dump
-from distdbg.evidence.recorder.log import Transfer
+from distdbg.evidence.recorder.log import Signatures, Transfer
 
 
 @dataclass(frozen=True)
 class OpenOperation:
-    """One operation that a device has not completed: a collective of `group`, or a `transfer`.
+    """One operation that a device has not completed: a collective of `group`, or `transfers` of one batch.
 
-    `group` is an index into the known groups, -1 for a transfer. `created` is when the host enqueued it, in ns since
+    `group` is an index into the known groups, -1 for transfers. `created` is when the host enqueued it, in ns since
     the epoch. `started` is None where the recorder has no start times.
     """
 
@@ -28,7 +28,7 @@ class OpenOperation:
     sequence: int = 0
     signature: int = 0
     started: bool | None = None
-    transfer: Transfer | None = None
+    transfers: tuple[Transfer, ...] = ()
 
 
 def open_operations(dump: Dump, known: Sequence[Group]) -> dict[int, OpenOperation]:
@@ -47,45 +47,54 @@ def open_operations(dump: Dump, known: Sequence[Group]) -> dict[int, OpenOperati
         opened = [t for t in had.recorder.transfers if not t.done] if had.recorder is not None else []
         oldest = min(opened, key=lambda t: t.created, default=None)
         if oldest is not None and (rank not in found or oldest.created < found[rank].created):
-            found[rank] = OpenOperation(oldest.created, transfer=oldest)
+            batch = (t for t in opened if (t.group, t.number) == (oldest.group, oldest.number))
+            found[rank] = OpenOperation(oldest.created, transfers=tuple(batch))
     return found
 
 
-def stuck_devices(known: Sequence[Group], opened: Mapping[int, OpenOperation]) -> dict[int, OpenOperation]:
+def stuck_devices(
+    known: Sequence[Group], opened: Mapping[int, OpenOperation], signatures: Signatures
+) -> dict[int, OpenOperation]:
     """Ranks whose own device does not finish an operation that every member of the group has enqueued.
 
     Either other members have completed it, or the devices of others have started it and this one has not, or there is
-    no other member. An operation
-    that is queued behind an older one of another group is not among them: that one is the rank's oldest.
+    no other member. In a broadcast or another operation with a root a rank completes its part without the others: there
+    only those are named that are known not to have started it. An operation that is queued behind an older one of
+    another group is not among them: that one is the rank's oldest.
     """
     waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, operation in opened.items():
-        if operation.transfer is None:
+        if not operation.transfers:
             waiting[operation.group, operation.sequence].append(rank)
     found: dict[int, OpenOperation] = {}
     for (number, sequence), ranks in waiting.items():
-        group = known[number]
-        if not all(_enqueued(group, rank, sequence, opened[ranks[0]].signature) for rank in group.ranks):
+        group, signature = known[number], opened[ranks[0]].signature
+        if not group.told or not all(_enqueued(group, rank, sequence, signature) for rank in group.ranks):
             continue
-        late = [rank for rank in ranks if not opened[rank].started]
-        if len(group.ranks) == 1 or any(_completed(group, rank, sequence) for rank in group.ranks):
+        completed = any(group.logs[rank].completes(sequence) for rank in group.ranks)
+        if len(group.ranks) == 1 or (completed and not signatures[signature].rooted):
             late = ranks
-        elif not any(opened[rank].started for rank in ranks):
-            continue
+        elif any(opened[rank].started for rank in ranks):
+            late = [rank for rank in ranks if not opened[rank].started]
+        else:
+            late = [rank for rank in ranks if completed and opened[rank].started is False]
         found.update({rank: opened[rank] for rank in late})
     return found
 
 
+def known_to_all(group: Group, sequence: int) -> bool:
+    """Every member's log has kept the operation of this number."""
+    return all((log := group.logs.get(rank)) is not None and log.index(sequence) is not None for rank in group.ranks)
+
+
 def _enqueued(group: Group, rank: int, sequence: int, signature: int) -> bool:
+    """The same operation, or one that is not kept while the rank waits in the very next one.
+
+    Who has completed more than that has not done so together with a device that is still in this one: its operation of
+    this number was another.
+    """
     log = group.logs.get(rank)
     if log is None or log.last < sequence:
         return False
     at = log.index(sequence)
-    return at is None or log.signature[at] == signature
-
-
-def _completed(group: Group, rank: int, sequence: int) -> bool:
-    log = group.logs[rank]
-    at = log.index(sequence)
-    older = bool(log.sequence) and sequence < log.sequence[0]  # than what is kept
-    return older if at is None else bool(log.done[at])
+    return log.signature[at] == signature if at is not None else log.sequence[0] == sequence + 1

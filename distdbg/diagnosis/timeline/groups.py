@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.log import ON_DEVICE, GroupLog
 from distdbg.evidence.run import RankRecord
+from distdbg.model import fold_ranks
+
+#: How DeviceMesh begins the description of the group of one of its dimensions (torch/distributed/device_mesh.py).
+_MESH = "mesh_"
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Group:
     logs: Mapping[int, GroupLog]
     #: the backend whose operations these are: nccl, gloo, …
     comm: str = ""
+    #: its members are known; else `ranks` are those that have used it, as far as that was seen
+    told: bool = True
 
     @property
     def on_device(self) -> bool:
@@ -35,9 +41,13 @@ class Group:
 
     @property
     def title(self) -> str:
-        words, description = f"group {self.name}" if self.name else "the default group", self._description
-        named = f"{words} ({description})" if description != "undefined" else words
-        return "the default group" if self.default else named
+        """`the tp group of ranks 8-15` for a dimension of a mesh; else `group 7`, with a description if it has one."""
+        if self.default:
+            return "the default group"
+        description = self._description
+        if description.startswith(_MESH):
+            return f"the {description.removeprefix(_MESH)} group of ranks {fold_ranks(self.ranks)}"
+        return f"group {self.name}" + (f" ({description})" if description not in ("undefined", "") else "")
 
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
@@ -53,7 +63,7 @@ def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
         for rank in members.known[number]:
             if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
                 logs[rank] = GroupLog(name, "", comm=comm)
-        known.append(Group(name, members.known[number], logs, comm))
+        known.append(Group(name, members.known[number], logs, comm, (name, number) in members.told))
     return sorted(known, key=lambda group: (group.name, group.ranks, group.comm))
 
 
@@ -71,6 +81,8 @@ class _Members:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._by_identity: dict[int, int] = {}
         self.known: list[tuple[int, ...]] = []
+        #: (name, number) of the groups whose members are more than the ranks that were seen to use them
+        self.told: set[tuple[str, int]] = set()
 
     def of(self, rank: int, log: GroupLog) -> int:
         told = (self._records[rank].groups.get(log.name) if rank in self._records else None) or log.ranks
@@ -81,4 +93,6 @@ class _Members:
             number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
             if number == len(self.known):
                 self.known.append(members)
+        if told or default:
+            self.told.add((log.name, number))
         return number

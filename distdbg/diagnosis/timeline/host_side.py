@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from distdbg.diagnosis.timeline import outside
 from distdbg.diagnosis.timeline.seen import LOCKS, MANY, SLEEP, Seen
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import GONE
@@ -25,7 +26,27 @@ _HANDLES = re.compile(r"(?:^|\.)handle$")
 
 def standing(seen: Seen) -> Standing:
     """Of a rank whose main thread has a stack and is in no communication."""
-    return _loader(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+    return _loader(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+
+
+def may_wait_for_device(seen: Seen, found: Standing) -> bool:
+    """Whether a host that uses NCCL may stand so in `synchronize()`, in `.item()`, or in a copy to the host.
+
+    These leave no frame of their own, release the GIL, and spin, sleep in a futex, or poll. Its main thread may also
+    wait for a thread that does this.
+    """
+    if seen.holds_gil:
+        return False
+    match found.doing:
+        case Doing.LOCK:
+            return not found.sure or bool(seen.other_threads(seen.rank.pid))
+        case Doing.IO:
+            return seen.call in MANY and not seen.library
+        case Doing.NATIVE:
+            return seen.call not in _SIGNALS
+        case Doing.PYTHON:
+            return seen.call not in SLEEP and (seen.same_place or not seen.busy)
+    return False
 
 
 def _loader(seen: Seen) -> Standing | None:
@@ -115,7 +136,9 @@ def _own_code(seen: Seen) -> Standing:
             return seen.stands(Doing.NATIVE, f"burns CPU inside {seen.library[0].function}, which never returns")
         return seen.stands(Doing.PYTHON, "burns CPU in Python code of its own")
     if seen.call in SLEEP or "sleep" in seen.line:
-        return seen.stands(Doing.PYTHON, "sleeps")
+        keeps = seen.call in SLEEP and seen.keeps_gil
+        words = "sleeps in a C function and keeps the GIL" if keeps else "sleeps"
+        return seen.stands(Doing.NATIVE if keeps else Doing.PYTHON, words)
     gil = " and keeps the GIL" if seen.main and seen.main.holds_gil else ""
     if seen.call in _SIGNALS:
         return seen.stands(Doing.NATIVE, f"waits for a signal in a C function ({seen.call}){gil}")

@@ -12,12 +12,11 @@ from distdbg.diagnosis.timeline.seen import MANY, READS_DEVICE, SLEEP, Seen, par
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity, Origin
-from distdbg.evidence.ops import RECEIVE, SEND, of_kind
+from distdbg.evidence.ops import COLLECTIVE, RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
 
-_TRANSFERS = of_kind(SEND, RECEIVE)
-_OF_DISTRIBUTED = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.PICKLING, Activity.DISTRIBUTED}
+_TRANSFERS, _COLLECTIVES = of_kind(SEND, RECEIVE), of_kind(COLLECTIVE)
 _NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
 _NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
@@ -40,21 +39,38 @@ def _judge(seen: Seen, *, delegates: bool) -> Standing:
     if seen.main is None:
         return _without_a_stack(seen)
     found = _ended_script(seen) or _communication(seen) or host_side.standing(seen)
-    return (_delegated(seen, found) if delegates else None) or _watched(seen, found) or found
+    found = (
+        _gil(seen, found)
+        or _hook(seen, found)
+        or (_delegated(seen, found) if delegates else None)
+        or _watched(seen, found)
+        or found
+    )
+    if seen.runs_ahead and host_side.may_wait_for_device(seen, found):
+        return seen.stands(Doing.COLLECTIVE, "waits, probably for its device,", "wait", sure=False)
+    return found
 
 
 def _without_a_stack(seen: Seen) -> Standing:
     because = seen.rank.last.missing.get("stacks", "no stack was taken")
+    if seen.transfers:
+        return seen.stands(Doing.TRANSFER, "waits in a send or recv, by its flight recorder", sure=False)
     if seen.open:
         return seen.stands(Doing.COLLECTIVE, "waits in a collective, by its flight recorder", sure=False)
     return Standing(seen.rank.rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
 
 
 def _ended_script(seen: Seen) -> Standing | None:
-    """The main thread has left the script, and waits for threads that are no daemons."""
+    """The main thread has left the script: it waits for threads that are no daemons, or no Python runs any more."""
+    record = seen.record
+    raised = record is not None and any(e.uncaught for e in record.exceptions)
+    if seen.main is not None and not seen.main.frames and record is not None and record.script_ended is not None:
+        how = " by an exception" if raised else ""
+        return seen.stands(
+            Doing.RAISED if raised else Doing.NATIVE, f"has ended its script{how}, and its process has not ended"
+        )
     if not any(f.activity is Activity.SHUTDOWN for f in seen.library):
         return None
-    raised = seen.record is not None and any(e.uncaught for e in seen.record.exceptions)
     others = seen.other_threads(seen.rank.pid)
     where = f" (thread {others[0].name or others[0].os_id} at {others[0].user_frames[0]})" if others else ""
     if raised:
@@ -81,13 +97,30 @@ def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
         function = "new_group" if again else "init_process_group"
         return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(library))
     c10d = [f for f in library if f.activity is Activity.COLLECTIVE]
-    names = {f.function for f in c10d}
+    names = frozenset(f.function for f in c10d)
     if names & _TRANSFERS:
         inner = next(f for f in c10d if f.function in _TRANSFERS)
         return _transfer(seen, inner.function, _peer(inner))
     if "batch_isend_irecv" in names:
         return _transfer(seen, "batch_isend_irecv", None)
+    if c10d and _only_enqueues(seen, names):
+        function = c10d[-1].function
+        return seen.stands(Doing.NATIVE, f"blocks in {function}, which its device could not hold up", function)
     return _collective(seen, c10d[-1].function) if c10d else None
+
+
+def _only_enqueues(seen: Seen, names: frozenset[str]) -> bool:
+    """It calls a collective of a device, in a group that is connected, and nothing is open there: such a call returns
+    at once, unless the driver or a lock of the process group does not let it.
+
+    Where no call that it wrote down says which group that is, all its groups have to be connected and of devices.
+    """
+    recorder, calls = seen.rank.recorder, seen.rank.calls
+    if recorder is None or seen.open or names.isdisjoint(_COLLECTIVES):
+        return False
+    group = calls[-1].group if calls and calls[-1].operation in names else None
+    logs = [log for log in recorder.groups.values() if group in (None, "" if log.name == "0" else log.name)]
+    return bool(logs) and all(log.on_device and log.sequence for log in logs)
 
 
 def _silent_communication(seen: Seen) -> Standing | None:
@@ -120,7 +153,7 @@ def _by_the_line(seen: Seen) -> Standing | None:
 
 def _in_distributed(seen: Seen) -> bool:
     """Some module of torch.distributed was left for C++: a pipeline's schedule waits so for its neighbours."""
-    return bool(seen.library) and seen.library[0].activity in _OF_DISTRIBUTED
+    return bool(seen.library) and seen.library[0].activity.of_torch_distributed
 
 
 def _torch_waits(seen: Seen) -> bool:
@@ -165,6 +198,46 @@ def _members(library: tuple[Frame, ...]) -> tuple[int, ...]:
 
 
 # -- through a thread of its own --------------------------------------------------------------------------------------
+
+
+def _gil(seen: Seen, own: Standing) -> Standing | None:
+    """Another thread of the rank is blocked in C and keeps the GIL: no line of Python runs until that call returns.
+
+    A thread that computes, and so has the GIL at both looks, gives it away in between.
+    """
+    if seen.holds_gil or (own.doing.waits_for_ranks and "take_gil" not in seen.native):
+        return None
+    for thread in seen.other_threads(seen.rank.pid):
+        later = next((t for t in seen.rank.last.threads if (t.pid, t.os_id) == (thread.pid, thread.os_id)), thread)
+        if all(t.holds_gil and not t.active for t in (thread, later)) and later.frames == thread.frames:
+            name, users = _name(thread), thread.user_frames
+            phrase = f"waits for the GIL, which its {name} keeps in a C function,"
+            return replace(
+                own,
+                doing=Doing.NATIVE,
+                phrase=phrase,
+                frame=users[0],
+                frames=users,
+                function="",
+                thread=name,
+                sure=True,
+            )
+    return None
+
+
+def _hook(seen: Seen, own: Standing) -> Standing | None:
+    """The main thread waits for autograd's engine. Of a model on a GPU the engine's own thread runs the user's hooks.
+
+    Python has not begun that thread.
+    """
+    if own.doing.waits_for_ranks or not any(f.activity is Activity.AUTOGRAD for f in seen.library):
+        return None
+    for thread in seen.other_threads(seen.rank.pid):
+        if not any(f.activity is Activity.THREAD_START for f in thread.frames):
+            hook = seen.at(thread)
+            found = _in_torch(hook, hook.library) or host_side.standing(hook)
+            return replace(found, phrase=f"{found.phrase} in a hook of its backward", thread=_name(thread), sure=False)
+    return None
 
 
 def _delegated(seen: Seen, own: Standing) -> Standing | None:

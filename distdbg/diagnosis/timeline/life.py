@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from distdbg.diagnosis.timeline.liveness import MOVES_BYTES, Work, WorkRate, work_of
+from itertools import pairwise
+
+from distdbg.diagnosis.timeline.liveness import CHILD_COMPUTES, MOVES_BYTES, SWITCHES, Work, WorkRate, work_of
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.model import fold_ranks
+from distdbg.protocol.dump import Descendant
 
 
 def life(dump: Dump, *, waiting: bool) -> str:
@@ -21,6 +24,28 @@ def life(dump: Dump, *, waiting: bool) -> str:
         case Work.COMPUTES:
             return "all ranks compute"
     return ""
+
+
+def busy_children(had: RankDump) -> tuple[Descendant, ...]:
+    """The processes below a rank that compute: by their CPU time between the looks, or running in both of them, since
+    on a crowded machine they get little of a CPU."""
+    first, last = had.first, had.last
+    before = {one.pid: one for one in first.below}
+    found = []
+    for one in last.below:
+        earlier = before.get(one.pid)
+        share = 0.0
+        if earlier is not None and last.t > first.t:
+            share = ((one.cpu_s or 0.0) - (earlier.cpu_s or 0.0)) / (last.t - first.t)
+        if share >= CHILD_COMPUTES or (one.state == "R" and (earlier is None or earlier.state == "R")):
+            found.append(one)
+    return tuple(found)
+
+
+def runs_at_times(had: RankDump) -> bool:
+    """Between the looks its judged thread ran, again and again, though each look finds it at the same line."""
+    pairs = [(look.rested, after.switched) for look, after in pairwise(had.looks)]
+    return sum(after - rested for rested, after in pairs if rested is not None and after is not None) >= SWITCHES
 
 
 def work_rate(had: RankDump) -> WorkRate:

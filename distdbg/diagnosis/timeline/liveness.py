@@ -17,6 +17,9 @@ COMPUTES = 0.05
 MOVES_BYTES = 16 << 10
 #: All ranks compute where the slowest has this share of the fastest one's CPU time: cores may be fewer than ranks.
 ALIKE = 0.25
+#: Share of a CPU that a rank's children, but its loader's workers, run on or wait for: a compiler or an unpacker, and
+#: not a monitor that wakes up now and then.
+CHILD_COMPUTES = 0.5
 
 # -- time without progress ----------------------------------------------------------------------------------------
 
@@ -26,6 +29,12 @@ LEAST_S = 60.0
 TIMES_LONGEST = 6.0
 #: Seconds before the first steps (imports, compilation, downloads), unless a process group's timeout is shorter.
 STARTUP_S = 1200.0
+#: Seconds without progress before the first steps in which a rank does nothing, after which the ranks are looked at.
+#: Nothing ends.
+START_LOOK_S = 60.0
+#: Seconds for which work excuses all ranks that may as well be an endless loop: a child process that computes, and
+#: before the first step one rank that does.
+BUSY_S = 1200.0
 #: Share of a process group's timeout after which its ranks are looked at: the rest is for the dump.
 FORESIGHT = 0.8
 #: A checkpoint, an exit, or a rank that computes while the others wait gets so many times the time.
@@ -36,14 +45,23 @@ LAST_EVENTS = 8
 QUIET_S = 10.0
 #: Seconds, the same for ranks beside which others make progress: an evaluation on some ranks is no hang.
 PARTLY_QUIET_S = 60.0
+#: Times that a main thread leaves a CPU between the looks of a dump. One that waits in a futex for a collective does so
+#: not once, and the pauses for its stacks are not counted.
+SWITCHES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorkRate:
-    """`cpu` is the share of one CPU, `moved` the bytes a second."""
+    """`cpu` is the share of one CPU, `moved` the bytes a second, `child` the share of one CPU that children but a
+    loader's workers ran on or waited for."""
 
     cpu: float
     moved: float
+    child: float = 0.0
+
+    @property
+    def works(self) -> bool:
+        return self.cpu >= COMPUTES or self.moved >= MOVES_BYTES
 
 
 class Work(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
@@ -21,12 +22,13 @@ _BUSY = 0.4
 
 
 class Seen:
-    """`library` are the frames below the user's innermost line, `users` the user's own; both innermost first."""
+    """`main` is the thread that is judged, mostly the main one. `library` are its frames below the user's innermost
+    line, `users` the user's own; both innermost first."""
 
     def __init__(self, rank: RankDump, record: RankRecord | None, dump: Dump) -> None:
         self.rank, self.record, self.dump = rank, record, dump
         look = next((look for look in rank.looks if look.threads), rank.first)
-        self.main: Thread | None = rank.main(look)
+        self.main: Thread | None = rank.judged(look)
         self.threads = look.threads
         frames = self.main.frames if self.main else ()
         self.library, self.users = parts(frames)
@@ -36,16 +38,26 @@ class Seen:
         #: a stack that somebody else took tells only whether the thread was on a CPU
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
-        native = rank.native_main
+        native = rank.native_judged
         names = [f.function for f in native.frames if f.native] if native else []
         #: empty, too, where a stripped library gives addresses and no names
         self.native = " ".join(names) if any(not name.startswith("0x") for name in names) else ""
         recorder = rank.recorder
         self.unrecorded = recorder is None
+        #: no recorder says what its device waits in
+        self.runs_ahead = dump.runs_ahead(rank.rank)
+        mains = [main for look in rank.looks if (main := rank.judged(look)) is not None]
+        self.holds_gil = any(main.holds_gil for main in mains)
+        #: in every look, which what Python itself waits in does not
+        self.keeps_gil = bool(mains) and all(main.holds_gil for main in mains)
         opened = [g for g in recorder.groups.values() if g.first_open is not None] if recorder is not None else []
-        self.open = bool(opened)
+        #: sends or receives alone are open, on its device: gloo's recorder has none
+        self.transfers = (
+            not opened and recorder is not None and any(not transfer.done for transfer in recorder.transfers)
+        )
+        self.open = bool(opened) or self.transfers
         #: an operation is open on its device, which the host need not wait for
-        self.device = any(group.on_device for group in opened)
+        self.device = self.transfers or any(group.on_device for group in opened)
         self.line = dump.line(self.users[0].file, self.users[0].line) if self.users else ""
 
     def stands(
@@ -77,13 +89,23 @@ class Seen:
 
     @property
     def same_place(self) -> bool:
-        """In both looks."""
-        last = self.rank.main(self.rank.last)
+        """In the first look and the last."""
+        last = self.rank.judged(self.rank.last)
         return last is not None and self.main is not None and last.frames == self.main.frames
 
+    def at(self, thread: Thread) -> Seen:
+        """The same rank by another thread, of which /proc was not asked."""
+        seen = copy(self)
+        seen.main, seen.call, seen.target, seen.native = thread, "", "", ""
+        seen.library, seen.users = parts(thread.frames)
+        seen.idle, seen.holds_gil, seen.keeps_gil = not thread.active, thread.holds_gil, False
+        seen.line = self.dump.line(seen.users[0].file, seen.users[0].line) if seen.users else ""
+        return seen
+
     def other_threads(self, pid: int) -> list[Thread]:
-        """Of a process, those that run the user's code beside the main one: an idle thread of a pool does not."""
-        return [t for t in self.threads if t.pid == pid and not t.main and not t.ours and t.user_frames]
+        """Of a process, those that run the user's code beside the judged one: an idle thread of a pool does not."""
+        others = (t for t in self.threads if t.pid == pid and not t.main and t != self.main and not t.ours)
+        return [t for t in others if t.user_frames]
 
 
 def parts(frames: tuple[Frame, ...]) -> tuple[tuple[Frame, ...], tuple[Frame, ...]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from distdbg.evidence.stacks.threads import Frame
+from distdbg.protocol.dump import LockFile
 
 
 class Doing(Enum):
@@ -23,6 +24,7 @@ class Doing(Enum):
     RAISED = "has raised, and a thread keeps its process alive"
     LOADER = "waits for data"
     LOCK = "waits for a lock"
+    BUILD = "builds a C++ extension, or waits for the rank that does"
     IO = "waits for a file, a socket or a child"
     NATIVE = "is inside native code"
     PYTHON = "is in Python code of its own"
@@ -31,6 +33,16 @@ class Doing(Enum):
     @property
     def waits_for_ranks(self) -> bool:
         return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING)
+
+
+@dataclass(frozen=True)
+class Build:
+    """The build of a C++ extension by torch.utils.cpp_extension. `waits`: another process builds it, or should, as its
+    lock file says; `lock` is None where that file is not known."""
+
+    extension: str
+    lock: LockFile | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,3 +69,6 @@ class Standing:
     worker: tuple[Frame, ...] = field(default=(), compare=False)
     #: who makes the process group that it waits for, itself among them; empty where that is not known
     members: tuple[int, ...] = ()
+    build: Build | None = None
+    #: names of its child processes that compute, where it waits for one
+    busy: tuple[str, ...] = ()

@@ -1,15 +1,16 @@
-"""Gradients that explode, vanish, or never reach some units: from the series that `--watch gradients` records."""
+"""Detect gradients that explode, vanish, or never reach some units, from the series of `--watch gradients`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
+from typing import TypeVar
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.training.gradients import GradientSample, GradientSeries
-from distdbg.findings import entry
+from distdbg.evidence.training.gradients import GradientNorms, GradientSeries
 from distdbg.model import Citation, Finding
 
 # -- exploding gradients --
@@ -48,15 +49,26 @@ _FEWEST_UNITS = 64
 _MOST_NAMED = 5
 
 #: A sample that shows a symptom, with its series and its rank.
-_Seen = tuple[int, GradientSeries, GradientSample]
+_Seen = tuple[int, GradientSeries, GradientNorms]
+_T = TypeVar("_T")
 
 
-def _each_series(evidence: RunEvidence, fewest: int) -> Iterator[tuple[int, GradientSeries]]:
-    """The series with at least so many samples, and their ranks."""
+def _groups(
+    evidence: RunEvidence, fewest: int, judge: Callable[[GradientSeries], tuple[str, GradientNorms, _T] | None]
+) -> Iterable[tuple[list[_Seen], _T]]:
+    """What `judge` finds in series of at least so many samples: (what has it, the sample that shows it, a value).
+
+    All ranks in which the same of one optimizer has it are together, with the first one's value.
+    """
+    found: dict[str, tuple[list[_Seen], _T]] = {}
     for rank in evidence.ranks:
         for series in rank.gradients:
-            if len(series.samples) >= fewest:
-                yield rank.rank, series
+            judged = judge(series) if len(series.samples) >= fewest else None
+            if judged is not None:
+                what, sample, value = judged
+                group, _ = found.setdefault(f"{series.optimizer} {what}", ([], value))
+                group.append((rank.rank, series, sample))
+    return found.values()
 
 
 def _finding(
@@ -71,44 +83,27 @@ def _finding(
         cause += " The figures are those of the shards that these ranks hold."
     elif everybody:
         cause += f" All ranks have the same gradients; rank {seen[0][0]} recorded them."
-    return Finding(
-        id=finding_id,
-        severity=entry(finding_id).severity,
+    return about_ranks(
+        evidence,
+        finding_id,
+        ranks,
+        f"{summary} ({who(evidence, ranks)})",
+        cause,
         confidence="certain" if sure else "likely",
-        summary=f"{summary} ({who(evidence, ranks)})",
-        cause=cause,
-        remedy=entry(finding_id).remedy,
-        ranks=ranks,
-        nodes=hosts(evidence, ranks),
         step=sample.step,
-        evidence=tuple(Citation(s.path, at.line or None, f"step {at.step}") for _, s, at in seen[:3]),
+        evidence=(Citation(s.path, at.line or None, f"step {at.step}") for _, s, at in seen[:3]),
     )
-
-
-def _together(found: Iterable[tuple[str, _Seen]]) -> list[list[_Seen]]:
-    """Group what has the same key, which names optimizer and layers."""
-    same: dict[str, list[_Seen]] = {}
-    for key, seen in found:
-        same.setdefault(key, []).append(seen)
-    return list(same.values())
 
 
 @rule("exploding-gradient")
 def exploding_gradient(evidence: RunEvidence) -> Iterator[Finding]:
     """The layer whose gradient grew most: one finding for all ranks that have it."""
-    found = []
-    for rank, series in _each_series(evidence, _EXPLODING_SAMPLES):
-        grown = _grown(series)
-        if grown is not None:
-            layer, ratio, since = grown
-            found.append((f"{series.optimizer} {series.layers[layer]}", (rank, series, since), layer, ratio))
-    for same in _together((key, seen) for key, seen, _, _ in found):
-        layer, ratio = next((layer, ratio) for _, seen, layer, ratio in found if seen == same[0])
-        yield _exploding(evidence, same, layer, ratio)
+    for seen, (layer, ratio) in _groups(evidence, _EXPLODING_SAMPLES, _grown):
+        yield _exploding(evidence, seen, layer, ratio)
 
 
-def _grown(series: GradientSeries) -> tuple[int, float, GradientSample] | None:
-    """(layer, growth, the sample from which it stays above the threshold)."""
+def _grown(series: GradientSeries) -> tuple[str, GradientNorms, tuple[int, float]] | None:
+    """(layer's name, the sample from which it stays above the threshold, (layer, growth))."""
     # The last samples of a run that ends in NaN have no norms: the samples before them count as the last.
     samples = [s for s in series.samples if s.total is not None]
     if len(samples) < _EXPLODING_SAMPLES:
@@ -123,10 +118,10 @@ def _grown(series: GradientSeries) -> tuple[int, float, GradientSample] | None:
     if not ratios:
         return None
     layer = max(ratios, key=lambda n: ratios[n])
-    return layer, ratios[layer], _since(samples, layer, first)
+    return series.layers[layer], _since(samples, layer, first), (layer, ratios[layer])
 
 
-def _ratio(first: Sequence[GradientSample], last: Sequence[GradientSample], layer: int) -> float | None:
+def _ratio(first: Sequence[GradientNorms], last: Sequence[GradientNorms], layer: int) -> float | None:
     """The lowest of the last norms, as a ratio to the median of the first; None if unknown or too small to matter."""
     begun = [value for s in first if (value := s.gradient[layer]) is not None]
     ended = [value for s in last if (value := s.gradient[layer]) is not None]
@@ -141,7 +136,7 @@ def _ratio(first: Sequence[GradientSample], last: Sequence[GradientSample], laye
     return min(ended) / start
 
 
-def _since(samples: Sequence[GradientSample], layer: int, first: Sequence[GradientSample]) -> GradientSample:
+def _since(samples: Sequence[GradientNorms], layer: int, first: Sequence[GradientNorms]) -> GradientNorms:
     """The first sample from which the layer stays above the threshold up to the end."""
     start = median(s.gradient[layer] or 0.0 for s in first)
     found = samples[-1]
@@ -174,20 +169,15 @@ def _exploding(evidence: RunEvidence, seen: Sequence[_Seen], layer: int, ratio: 
 @rule("vanishing-gradient")
 def vanishing_gradient(evidence: RunEvidence) -> Iterator[Finding]:
     """Almost no gradient reaches the first layers, while the last layers get a normal one."""
-    found = []
-    for rank, series in _each_series(evidence, _VANISHING_SAMPLES):
-        layers = _vanished(series)
-        if layers:
-            found.append((f"{series.optimizer} {layers}", (rank, series, series.samples[-1])))
-    for same in _together(found):
-        yield _vanishing(evidence, same, _vanished(same[0][1]))
+    for seen, layers in _groups(evidence, _VANISHING_SAMPLES, _vanished):
+        yield _vanishing(evidence, seen, layers)
 
 
-def _vanished(series: GradientSeries) -> list[int]:
-    """The first layers whose gradient has vanished in every sample; empty if the very first layer's has not."""
+def _vanished(series: GradientSeries) -> tuple[str, GradientNorms, list[int]] | None:
+    """The first layers whose gradient has vanished in every sample, if the very first layer's has."""
     steady = [n for n in range(len(series.layers)) if _is_layer(series, n)]
     if len(steady) < _FEWEST_LAYERS:
-        return []
+        return None
     last = steady[-max(1, len(steady) // 4) :]
     found = []
     for layer in steady[: -len(last)]:
@@ -196,8 +186,8 @@ def _vanished(series: GradientSeries) -> list[int]:
         found.append(layer)
     # Gradients that are exactly zero in all samples may be cut off by intent.
     if not any(all(s.gradient[n] for s in series.samples) for n in found):
-        return []
-    return found
+        return None
+    return str(found), series.samples[-1], found
 
 
 def _is_layer(series: GradientSeries, layer: int) -> bool:
@@ -207,7 +197,7 @@ def _is_layer(series: GradientSeries, layer: int) -> bool:
     return all(s.gradient[layer] is not None and s.weight[layer] for s in series.samples)
 
 
-def _is_lost(sample: GradientSample, layer: int, last: Sequence[int]) -> bool:
+def _is_lost(sample: GradientNorms, layer: int, last: Sequence[int]) -> bool:
     gradient, weight = sample.gradient[layer] or 0.0, sample.weight[layer] or 0.0
     far = median(sample.gradient[n] or 0.0 for n in last)
     return far > 0 and gradient <= _OF_LAST * far and gradient < _OF_WEIGHT * weight
@@ -232,26 +222,21 @@ def _vanishing(evidence: RunEvidence, seen: Sequence[_Seen], layers: list[int]) 
 @rule("dead-units")
 def dead_units(evidence: RunEvidence) -> Iterator[Finding]:
     """One finding for all layers of an optimizer."""
-    found = []
-    for rank, series in _each_series(evidence, _DEAD_SAMPLES):
-        layers = _with_dead(series)
-        if layers:
-            found.append((f"{series.optimizer} {sorted(layers)}", (rank, series, series.samples[-1])))
-    for same in _together(found):
-        yield _dead(evidence, same, _with_dead(same[0][1]))
+    for seen, layers in _groups(evidence, _DEAD_SAMPLES, _with_dead):
+        yield _dead(evidence, seen, layers)
 
 
-def _with_dead(series: GradientSeries) -> dict[int, int]:
-    """Layer -> its number of dead units."""
+def _with_dead(series: GradientSeries) -> tuple[str, GradientNorms, dict[int, int]] | None:
+    """Layers with many dead units, and how many."""
     last = series.samples[-1]
     if last.samples < _DEAD_SAMPLES:
-        return {}
+        return None
     found = {}
     for layer, dead in last.dead.items():
         rows = series.rows.get(layer, 0)
         if rows >= _FEWEST_UNITS and _DEAD_SHARE * rows <= dead < rows:
             found[layer] = dead
-    return found
+    return (str(sorted(found)), last, found) if found else None
 
 
 def _dead(evidence: RunEvidence, seen: Sequence[_Seen], layers: dict[int, int]) -> Finding:

@@ -1,4 +1,4 @@
-"""What the guards of the training loop report: a table, and the rules that compare ranks or parts of a fact."""
+"""Findings from the guards of the training loop: a table, and rules that compare ranks or parts of a fact."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ GUARD_RULES = guard_rules(
         "the optimizer does not step on the last {left} micro-batches of the loop at {place}",
         "A step takes {each} micro-batches, and the next epoch starts to count again. If the gradients are cleared "
         "there, these micro-batches are lost; if not, the first step of the next epoch is too large.",
+    ),
+    GuardRow(
+        "loss-never-changes",
+        "the loss of the backward at {place} was {value} each time",
+        "In {times} backwards it did not change in its last bit.",
     ),
     GuardRow(
         "loss-not-divided",

@@ -1,4 +1,4 @@
-"""Ranks that are trained in step have loaders of different lengths, and one came to its end before the others."""
+"""Detect ranks that train in step and have loaders of different lengths, of which one ended before the others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from distdbg.model import Finding, fold_ranks
 
 @dataclass
 class _Pass:
-    """One loop's pass, as each rank told it."""
+    """One pass of a loop, as each rank reported it."""
 
     begins: dict[int, GuardFact] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
 
     def batches(self) -> Mapping[int, int]:
-        told = {rank: fact.fields.get("batches") for rank, fact in self.begins.items()}
-        return {rank: count for rank, count in told.items() if isinstance(count, int)}
+        counts = {rank: fact.fields.get("batches") for rank, fact in self.begins.items()}
+        return {rank: count for rank, count in counts.items() if isinstance(count, int)}
 
 
 @rule("loader-lengths-differ")
 def loader_lengths_differ(evidence: RunEvidence) -> Iterable[Finding]:
-    told = set()
+    reported = set()
     totals = _totals(evidence)
     for one in _passes(evidence):
         batches = one.batches()
@@ -35,13 +35,13 @@ def loader_lengths_differ(evidence: RunEvidence) -> Iterable[Finding]:
         ended = [rank for rank, count in batches.items() if count == least and rank in one.steps]
         longer = [rank for rank, count in batches.items() if count > least]
         where = next(iter(one.begins.values())).where if one.begins else None
-        if not ended or not longer or where in told:
+        if not ended or not longer or where in reported:
             continue
         most = max(one.steps[short] for short in ended)
         went_on = [rank for rank in longer if one.steps.get(rank, 0) > most and _has_more(totals, rank, ended)]
         hangs = not went_on and any(finding.id == Kind.UNEVEN.value for finding in diverged.run(evidence))
         if went_on or hangs:
-            told.add(where)
+            reported.add(where)
             yield _finding(evidence, one, batches, hangs=hangs)
 
 
@@ -58,11 +58,11 @@ def _passes(evidence: RunEvidence) -> Iterable[_Pass]:
 
 
 def _totals(evidence: RunEvidence) -> Mapping[int, tuple[int, bool]]:
-    """Of each rank whose script came to an end: its backwards in all, and whether it ended without an error."""
-    told = [(fact.rank, fact.fields) for fact in facts(evidence, "loader-lengths-differ")]
+    """For each rank whose script ended: its number of backwards, and whether it ended without an error."""
+    passes = [(fact.rank, fact.fields) for fact in facts(evidence, "loader-lengths-differ")]
     return {
         rank: (count, fields.get("by_itself") is True)
-        for rank, fields in told
+        for rank, fields in passes
         if isinstance(count := fields.get("backwards"), int)
     }
 
@@ -77,7 +77,7 @@ def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, h
     by_length: dict[int, list[int]] = {}
     for rank, count in sorted(batches.items()):
         by_length.setdefault(count, []).append(rank)
-    told = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
+    counts = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
     shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
     after = (
         "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"
@@ -87,5 +87,5 @@ def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, h
         "loader-lengths-differ",
         shortest_first,
         f"the loaders of the loop at {place(shortest_first[0])} have {min(by_length)} to {max(by_length)} batches",
-        f"Batches: {told}; {after}.",
+        f"Batches: {counts}; {after}.",
     )

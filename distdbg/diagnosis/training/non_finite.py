@@ -1,4 +1,4 @@
-"""A loss, gradients or weights that are NaN or infinite: where the first such value was made."""
+"""Find where the first NaN or infinite value of a loss, of gradients or of weights was made."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     own = [f for f in earliest if f.fields.get("made") in _OWN] or earliest
     same = [f for f in own if _key(f.fields) == _key(own[0].fields)]
     others = len({f.rank for f in found} - {f.rank for f in same})
-    summary, cause = _told(same)
+    summary, cause = _summary_and_cause(same)
     if others:
         cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
     cause += _saved(same[0], found)
     stepped = any(f.fields.get("stepped") for f in found)
-    sure = own[0].fields.get("made") in ("module", "data")
+    sure = own[0].fields.get("made") in ("module", "data", "weights")
     yield observe(evidence, "non-finite", same, summary, cause, severity="error" if stepped else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
 
 def _saved(one: GuardFact, found: Facts) -> str:
-    """Where the batch and the model are, with `--on-nonfinite dump`, and whether they can be run again."""
+    """Where `--on-nonfinite dump` saved the batch and the model, and whether they can be replayed."""
     dump, folder = one.fields.get("dump"), _folder(one)
     if not isinstance(dump, dict) or not folder:
         return ""
@@ -56,13 +56,13 @@ def _saved(one: GuardFact, found: Facts) -> str:
 
 
 def _model(one: GuardFact, found: Facts) -> str:
-    """The model may be what another rank was to save: as it was when that told, if it did."""
+    """Another rank may have to save the model: with the weights of its own report, if it reported any."""
     rank = one.fields["dump"].get("model_of_rank")
     if rank is None:
         return ": `distdbg replay` runs it again."
     other = next((f for f in found if f.rank == rank and isinstance(f.fields.get("dump"), dict)), None)
     if other is None:
-        return f", without the model: that was left to rank {rank}, which told of none. It cannot be run again."
+        return f", without the model: that was left to rank {rank}, which reported none. It cannot be run again."
     if other.step != one.step:
         return (f", without the model: that was left to rank {rank}, which saved it at step {other.step}, with other "
                 "weights. `distdbg replay` refuses that.")  # fmt: skip
@@ -79,13 +79,16 @@ def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:
     return fields.get("made"), fields.get("module"), fields.get("before")
 
 
-def _told(found: Facts) -> tuple[str, str]:
+def _summary_and_cause(found: Facts) -> tuple[str, str]:
     fields = found[0].fields
     made, module, at = fields.get("made"), _name(fields.get("module")), f"at step {found[0].step}"
     why = [f"The backward began at {place(found[0])}."] if made != "gradient" and found[0].where else []
     if fields.get("loss"):
         why.append(f"The loss was {fields['loss']}.")
-    if fields.get("bad_weights") and made != "gradient":
+    if made == "weights":
+        why.append("A loss that is not finite makes all gradients so, and a step on them the weights. "
+                   "`--watch numerics` names the module and the step that made it.")  # fmt: skip
+    elif fields.get("bad_weights") and made != "gradient":
         why.append(f"{fields['bad_weights']} of {fields.get('weights')} parameters were already not finite then: what "
                    "made it may lie in a step before.")  # fmt: skip
     elif fields.get("late"):
@@ -111,6 +114,8 @@ def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> s
         "near": f"the output of {module} is the first seen that is not finite; {because}",
         "data": "the batch already held values that are not finite: it is the data, no module made them",
         "loss": "the loss is not finite, and all modules' outputs are: it was made in the loss, or in its targets",
+        "weights": f"the weights are not finite ({fields.get('bad_weights')} of {fields.get('weights')} parameters "
+        "that were looked at): nothing is learnt any more",
         "gradient": f"the gradient{of} is the first that is not finite, though the loss was "
         f"({fields.get('bad_gradients')} of {fields.get('gradients')} gradients)",
     }
@@ -122,13 +127,15 @@ def _name(module: object) -> str:
     return "the model's own forward" if module == "" else str(module)
 
 
-def _figures(told: Mapping[str, Any]) -> str:
+def _figures(tensor: Mapping[str, Any]) -> str:
     """`float32[8, 4], 3 NaN, 1 inf of 32, 2 zeros, finite from -1.5 to 0.25, mean 0.1`."""
-    shape = ", ".join(str(size) for size in told.get("shape", ()))
-    bad = [f"{told[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "inf"), ("neginf", "-inf")) if told.get(key)]
-    words = [f"{told.get('dtype')}[{shape}]", f"{', '.join(bad)} of {told.get('count')}" if bad else "all finite"]
-    if told.get("zeros"):
-        words.append(f"{told['zeros']} zeros")
-    if "min" in told:
-        words.append(f"finite from {told['min']:.3g} to {told['max']:.3g}, mean {told['mean']:.3g}")
+    shape = ", ".join(str(size) for size in tensor.get("shape", ()))
+    bad = [
+        f"{tensor[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "inf"), ("neginf", "-inf")) if tensor.get(key)
+    ]
+    words = [f"{tensor.get('dtype')}[{shape}]", f"{', '.join(bad)} of {tensor.get('count')}" if bad else "all finite"]
+    if tensor.get("zeros"):
+        words.append(f"{tensor['zeros']} zeros")
+    if "min" in tensor:
+        words.append(f"finite from {tensor['min']:.3g} to {tensor['max']:.3g}, mean {tensor['mean']:.3g}")
     return ", ".join(words)

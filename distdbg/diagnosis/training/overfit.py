@@ -1,4 +1,4 @@
-"""One batch, repeated: whether its loss can be driven down, and what of the model takes no part in it."""
+"""Judge whether the loss of one repeated batch falls, and which parts of the model take no part in it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def overfit(evidence: RunEvidence) -> Iterable[Finding]:
             why.insert(0, f"The figures are those of rank {found[0].rank}.")
         if fields.get("ended") == "as asked":
             why.append(f"The script was ended after {fields.get('steps')} steps, as asked.")
-        sure = verdict != "fails" or any(reasons(fields)) or "did not move" in judge(fields).words
+        sure = verdict != "fails" or any(reasons(fields)) or judge(fields).constant
         yield observe(evidence, _BY_VERDICT[verdict], found, sentence.format(judge(fields).words),
                       " ".join(filter(None, why)), confidence="certain" if sure else "likely")  # fmt: skip

@@ -45,7 +45,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStrip:
+class GroupTimeline:
     """`legend` has what Op.what counts. `alike` counts other groups of this kind that look the same."""
 
     title: str
@@ -70,18 +70,20 @@ class GroupStrip:
 _Members = list[tuple[RankDump, GroupLog]]
 
 
-def strips(dump: Dump, groups: Iterable[Group], *, columns: int = 8, fold_above: int = 0) -> list[GroupStrip]:
+def group_timelines(
+    dump: Dump, groups: Iterable[Group], *, columns: int = 8, fold_above: int = 0
+) -> list[GroupTimeline]:
     """Every group, those that are stuck first. Up to `fold_above` ranks each has a lane of its own."""
     found = []
     for group in groups:
         members = [(dump.ranks[rank], log) for rank, log in sorted(group.logs.items()) if rank in dump.ranks]
         if any(log.sequence for _, log in members):
-            found.append(_strip(dump, group, members, columns, fold_above))
+            found.append(_timeline(dump, group, members, columns, fold_above))
     found.sort(key=lambda s: (not s.stuck, len(s.lanes) < 2, -len(s.members), s.title))
     return _alike(found)
 
 
-def _strip(dump: Dump, group: Group, members: _Members, most: int, fold_above: int) -> GroupStrip:
+def _timeline(dump: Dump, group: Group, members: _Members, most: int, fold_above: int) -> GroupTimeline:
     columns = _columns([log for _, log in members], most)
     legend: list[int] = []
     rows: list[tuple[RankDump, GroupLog, tuple[Op | None, ...]]] = []
@@ -104,7 +106,7 @@ def _strip(dump: Dump, group: Group, members: _Members, most: int, fold_above: i
         classes.setdefault(rank.rank if len(rows) <= fold_above else (kind, log.last), []).append(number)
     lanes = [_lane([rows[n] for n in numbers], [judged[n] for n in numbers]) for numbers in classes.values()]
     description = next((log.description for _, log in members if log.description not in ("", "undefined")), "")
-    return GroupStrip(
+    return GroupTimeline(
         title=group.title,
         kind=description or group.name,
         members=RankSet.of(group.ranks),
@@ -182,13 +184,13 @@ def _middle(ops: Sequence[Op]) -> Op | None:
     return replace(ops[0], t=median(op.t for op in ops), late_s=max(op.late_s for op in ops))
 
 
-def _alike(found: Iterable[GroupStrip]) -> list[GroupStrip]:
+def _alike(found: Iterable[GroupTimeline]) -> list[GroupTimeline]:
     """Of groups that look the same (a mesh has hundreds), one is kept."""
-    kept: dict[object, GroupStrip] = {}
-    for strip in found:
+    kept: dict[object, GroupTimeline] = {}
+    for timeline in found:
         lanes = tuple(
-            (len(lane.ranks), lane.last, tuple(op and (op.what, op.done) for op in lane.ops)) for lane in strip.lanes
+            (len(lane.ranks), lane.last, tuple(op and (op.what, op.done) for op in lane.ops)) for lane in timeline.lanes
         )
-        key = (strip.kind, strip.columns, strip.legend, lanes)
-        kept[key] = replace(kept[key], alike=kept[key].alike + 1) if key in kept else strip
+        key = (timeline.kind, timeline.columns, timeline.legend, lanes)
+        kept[key] = replace(kept[key], alike=kept[key].alike + 1) if key in kept else timeline
     return list(kept.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
@@ -13,13 +13,15 @@ from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.last_calls import Parted, parted_at_last
-from distdbg.diagnosis.waits.mismatch import earliest_mismatch
+from distdbg.diagnosis.waits.mismatch import earliest_mismatch, left_out
 from distdbg.diagnosis.waits.rank_conditions import Condition, condition_of
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import CauseClass
 
+#: (file, line of a condition, in its other branch)
+_Key = tuple[str, int, bool]
 #: torch's own frames around every forward of a module and every backward
 _PASSES = ("Module._call_impl", "_call_impl", "_engine_run_backward")
 
@@ -36,7 +38,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Divergence:
-    """`ranks` are the few, `others` the many; both sides of a tie are in `ranks`, and `others` is empty.
+    """`ranks` are the few, `others` the many. Of sides of equal size the script or the past says which is apart, and
+    `sure` is False; where neither does, all are in `ranks`, and `others` is empty.
 
     `condition` is the `if` that parts them, at `frame`.
     """
@@ -49,6 +52,9 @@ class Divergence:
     place: str = ""
     condition: Condition | None = None
     frame: Frame | None = None
+    sure: bool = True
+    #: how often all of them had called, at this point of a step, what `ranks` have left out this time; 0 where unknown
+    times_before: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -65,21 +71,36 @@ def divergence_of(evidence: RunEvidence) -> Divergence | None:
 
 
 def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
+    """Where one side is larger, the others are apart. Of two sides of equal size each may be."""
     mismatch = hang.mismatch
     assert mismatch is not None
-    few, many = mismatch.few, mismatch.many
-    sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
-    place = f"number {mismatch.sequence} in {mismatch.group.title}"
-    uneven = _uneven(hang, few, many, [side.ranks for side in mismatch.sides])
-    found = None if mismatch.tie else _conditional(hang, few, many)
-    if found is not None and not raised_apart(evidence, few, many):
-        return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, place, *found)
-    if uneven is not None:
-        return Divergence(Kind.UNEVEN, *uneven, sides, place)
-    if _unused(evidence, hang, few, many):
-        return Divergence(Kind.UNUSED, few, many, sides, place)
-    kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
-    return Divergence(kind, few, many, sides, place)
+    found = Divergence(
+        kind=Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH,
+        ranks=mismatch.few,
+        others=mismatch.many,
+        sides=tuple((str(side.signature), side.ranks) for side in mismatch.sides),
+        place=f"number {mismatch.sequence} in {mismatch.group.title}",
+        sure=not mismatch.tie,
+    )
+    if mismatch.tie and len(mismatch.sides) > 2:
+        return found
+    one, other = mismatch.sides[0].ranks, mismatch.sides[1].ranks
+    pairs = [(one, other), (other, one)] if mismatch.tie else [(mismatch.few, mismatch.many)]
+    raised = next((pair for pair in pairs if raised_apart(evidence, *pair)), None)
+    if raised is None and (conditional := _conditional(hang, *pairs[0], found)) is not None:
+        return conditional
+    for few, many in pairs:
+        if _out_of_data(hang, few, many):
+            return replace(found, kind=Kind.UNEVEN, ranks=few, others=many)
+        if _unused(evidence, hang, few, many):
+            return replace(found, kind=Kind.UNUSED, ranks=few, others=many)
+    if raised is not None:
+        return replace(found, ranks=raised[0], others=raised[1])
+    skipped = left_out(mismatch) if mismatch.tie else None
+    if skipped is not None:
+        others = other if skipped.ranks == one else one
+        found = replace(found, ranks=skipped.ranks, others=others, times_before=skipped.times)
+    return found
 
 
 def raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
@@ -98,7 +119,7 @@ def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
         return None
     parted = parted_at_last(dump, [f.rank.rank for f in lost])
     if parted is not None and not parted.tie:
-        return _as_called(parted)
+        return _as_called(evidence, parted)
     known = groups(dump, {record.rank: record for record in evidence.ranks})
     mismatch = earliest_mismatch(known, dump.signatures, {})
     if mismatch is not None:
@@ -108,15 +129,24 @@ def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
         return Divergence(kind, mismatch.few, mismatch.many, sides, place)
     aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == "gloo-size-mismatch"]
     found = _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
-    return found or (_as_called(parted) if parted is not None else None)
+    return found or (_as_called(evidence, parted) if parted is not None else None)
 
 
-def _as_called(parted: Parted) -> Divergence:
+def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
+    """Of two sides of equal size the one is apart that has raised an error of its own, or whose size is a new one."""
     everybody = tuple(sorted(rank for _, ranks in parted.sides for rank in ranks))
-    many = () if parted.tie else parted.sides[0][1]
+    one, other = parted.sides[0][1], parted.sides[1][1]
+    if not parted.tie:
+        many = one
+    elif len(parted.sides) == 2:
+        raised = [many for few, many in ((one, other), (other, one)) if raised_apart(evidence, few, many)]
+        many = raised[0] if raised else {one: other, other: one}.get(parted.apart, ())
+    else:
+        many = ()
     few = tuple(rank for rank in everybody if rank not in many)
     kind = Kind.SHAPE if parted.same_operation else Kind.MISMATCH
-    return Divergence(kind, few, many, parted.sides, f"collective {parted.number} that each of them called")
+    place = f"collective {parted.number} that each of them called"
+    return Divergence(kind, few, many, parted.sides, place, sure=not parted.tie)
 
 
 def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
@@ -143,10 +173,8 @@ def _of_forming(hang: Hang) -> Divergence | None:
         if not few or len(few) >= len(many):
             continue
         sides = ((hang.standings[few[0]].function, few), ("another operation", many))
-        found = _conditional(hang, few, many)
-        if found is not None:
-            return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, "", *found)
-        return Divergence(Kind.MISMATCH, few, many, sides)
+        found = Divergence(Kind.MISMATCH, few, many, sides)
+        return _conditional(hang, few, many, found) or found
     return None
 
 
@@ -156,13 +184,32 @@ def _beside(hang: Hang, ranks: set[int]) -> tuple[int, ...]:
     return tuple(sorted(ranks.union(*(wait.waiting for wait in hang.waits if ranks & set(wait.waiting)))))
 
 
-def _conditional(hang: Hang, few: Iterable[int], many: Iterable[int]) -> tuple[Condition, Frame] | None:
-    """The `if` about the rank that all of one side stand in, or behind, and nobody of the other; the innermost."""
-    ours, theirs = [_branches(hang, r) for r in few], [_branches(hang, r) for r in many]
-    for side, opposite in ((ours, theirs), (theirs, ours)):
-        for key, branch in side[0].items() if side else ():
-            if all(key in found for found in side) and not any(_hides(branch, key, found) for found in opposite):
-                return branch.condition, branch.frame
+def _conditional(hang: Hang, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence | None:
+    """`found`, with the `if` about the rank that parts its sides; None where there is none.
+
+    Of sides of equal size the one is apart that the `if` picks: rank 0 for `rank == 0` and for `rank != 0`. Where both
+    sides are in a branch of it, both do what is meant for them, and all stay named; two `if`s part nobody.
+    """
+    sides = (few, many), (many, few)
+    branches = [(pair, branch) for pair in sides if (branch := _branch_of(hang, *pair)) is not None]
+    if not branches or (not found.sure and len({(b.frame.file, b.condition.line) for _, b in branches}) > 1):
+        return None
+    (inside, outside), branch = branches[0]
+    found = replace(found, kind=Kind.RANK_CONDITIONAL, condition=branch.condition, frame=branch.frame)
+    one = branch.condition.holds_for_one
+    if found.sure or one is None or len(branches) > 1:
+        return found
+    apart, others = (inside, outside) if one is not branch.condition.otherwise else (outside, inside)
+    return replace(found, ranks=apart, others=others)
+
+
+def _branch_of(hang: Hang, ranks: Iterable[int], opposite: Iterable[int]) -> _Branch | None:
+    """The branch of an `if` about the rank that all of `ranks` stand in, or behind, and none of `opposite`; the
+    innermost."""
+    ours, theirs = [_branches(hang, r) for r in ranks], [_branches(hang, r) for r in opposite]
+    for key, branch in ours[0].items() if ours else ():
+        if all(key in found for found in ours) and not any(_hides(branch, key, found) for found in theirs):
+            return branch
     return None
 
 
@@ -173,9 +220,6 @@ class _Branch:
     condition: Condition
     frame: Frame
     inner: Frame | None
-
-
-_Key = tuple[str, int, bool]
 
 
 def _branches(hang: Hang, rank: int) -> dict[_Key, _Branch]:
@@ -202,19 +246,13 @@ def _hides(branch: _Branch, key: _Key, other: Mapping[_Key, _Branch]) -> bool:
     return (opposite.inner.file, opposite.inner.function) == (branch.inner.file, branch.inner.function)
 
 
-def _uneven(
-    hang: Hang, few: tuple[int, ...], many: tuple[int, ...], sides: list[tuple[int, ...]]
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(ranks whose loaders came to their end, the others), where that parts the two sides exactly."""
-    pairs = [(few, many)] if many else [(sides[0], sides[1]), (sides[1], sides[0])] if len(sides) == 2 else []
-    for early, late in pairs:
-        if any(_has_a_batch(hang, r) for r in early) or _trained(hang, early, max) > _trained(hang, late, min):
-            continue  # its end came before its last step, in another loader or epoch
-        ours, theirs = [_ends(hang, r) for r in early], [_ends(hang, r) for r in late]
-        known = [n for n in (*ours, *theirs) if n is not None]
-        if len(known) == len(ours) + len(theirs) and known and min(known[: len(ours)]) > max(known[len(ours) :]):
-            return early, late
-    return None
+def _out_of_data(hang: Hang, early: tuple[int, ...], late: tuple[int, ...]) -> bool:
+    """Loaders of `early` have come to their end more often than any of `late`."""
+    if any(_has_a_batch(hang, r) for r in early) or _trained(hang, early, max) > _trained(hang, late, min):
+        return False  # its end came before its last step, in another loader or epoch
+    ours, theirs = [_ends(hang, r) for r in early], [_ends(hang, r) for r in late]
+    known = [n for n in (*ours, *theirs) if n is not None]
+    return bool(theirs) and len(known) == len(ours) + len(theirs) and min(known[: len(ours)]) > max(known[len(ours) :])
 
 
 def _ends(hang: Hang, rank: int) -> int | None:
@@ -230,7 +268,7 @@ def _ends(hang: Hang, rank: int) -> int | None:
 def _has_a_batch(hang: Hang, rank: int) -> bool:
     """It stands in a forward or a backward."""
     had = hang.dump.ranks.get(rank)
-    main = had.main(next((look for look in had.looks if look.threads), had.first)) if had is not None else None
+    main = had.judged(next((look for look in had.looks if look.threads), had.first)) if had is not None else None
     return main is not None and any(f.function in _PASSES for f in main.frames)
 
 
@@ -240,16 +278,23 @@ def _trained(hang: Hang, ranks: Iterable[int], which: Callable[[list[int]], int]
     return which([(page.backwards or 0) + (page.step or 0) if page else 0 for page in pages] or [0])
 
 
+def _in_backward(hang: Hang, rank: int) -> bool:
+    """Its host waits there, or its device does in what the backward has enqueued."""
+    standing, place = hang.standings.get(rank), hang.places.get(rank)
+    waits = standing is None or standing.function == "backward"
+    return waits or (place is not None and place.phase == "backward")
+
+
 def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
     """The many wait in backward for gradients that the few, done with the same backward, did not reduce.
 
     They ought to have: their last forward was one that DDP prepares a reduction for, which no_sync() is not.
     """
-    if not many or any(hang.standings[r].function != "backward" for r in many if r in hang.standings):
+    if not many or not all(_in_backward(hang, rank) for rank in many):
         return False
     records = {record.rank: record for record in evidence.ranks}
     told = [records[r].without_gradient for r in few if r in records]
     pages = [had.last.page for r in (*few, *many) if (had := hang.dump.ranks.get(r))]
     counts = {page.backwards if page else None for page in pages}
-    elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
+    elsewhere = not any(_in_backward(hang, rank) for rank in few if rank in hang.standings)
     return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1

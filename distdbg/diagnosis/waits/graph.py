@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from distdbg.diagnosis.timeline.device import OpenOperation
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.diagnosis.waits.transfers import OpenTransfer, device_transfer, open_transfer
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.run import RankRecord
@@ -56,16 +57,18 @@ def find_waits(
     """The waits of all ranks that wait for others, those of the same operation together.
 
     `opened` says what each device waits in. That decides for its rank; the host's standing decides for the others, and
-    where it waits in an operation of a host.
+    where it waits in an operation of a host. A host that runs ahead of its device, and of which no recorder is there,
+    says by its stack only that it waits: not in what, nor that it has not come to what others wait in.
     """
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
+    ahead: list[int] = []
     forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     found: list[Wait] = []
     for rank, standing in sorted(standings.items()):
         on_device = opened.get(rank) if standing.doing is not Doing.DEVICE else None
-        if on_device is not None and on_device.transfer is not None:
-            found.append(_transfer(rank, device_transfer(rank, on_device.transfer, dump, opened), on_device=True))
+        if on_device is not None and on_device.transfers:
+            found.append(_transfer(rank, device_transfer(rank, on_device.transfers, dump, opened), on_device=True))
         elif on_device is not None:
             collectives[on_device.group, on_device.sequence, on_device.signature].append(rank)
         match standing.doing:
@@ -73,6 +76,8 @@ def find_waits(
                 at = _open_operation(rank, standing, known, dump)
                 if at is not None:
                     collectives[at].append(rank)
+                elif on_device is None and (dump.runs_ahead(rank) or _uses_device(rank, known)):
+                    ahead.append(rank)
                 elif on_device is None:
                     blind[standing.function].append(rank)
             case Doing.TRANSFER if on_device is None:
@@ -80,10 +85,11 @@ def find_waits(
             case Doing.FORMING:
                 forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
-        unread = set(blind.get(dump.signatures[signature].operation, ()))
+        unread = {*blind.get(dump.signatures[signature].operation, ()), *ahead}
         wait = _collective(known[number], (sequence, signature), tuple(ranks), dump, unread)
         found.append(_of_devices(wait, number, known[number], opened, standings) if known[number].on_device else wait)
     found += [_blind(function, tuple(ranks), standings) for function, ranks in blind.items()]
+    found += _blind_on_device(ahead, standings, dump)
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
     return found
 
@@ -115,7 +121,8 @@ def _of_its_thread(opened: list[int], known: list[Group], standing: Standing, ha
     def of(name: str | None) -> list[int]:
         return [number for number in opened if ("" if known[number].default else known[number].name) == name]
 
-    others = (t.frames for t in had.first.threads if t.pid == had.pid and not t.main and not t.ours)
+    own = [t for t in had.first.threads if t.pid == had.pid and not t.main and not t.ours]
+    others = (t.frames for t in own if t != had.judged(had.first))
     elsewhere = {number for frames in others for number in of(_called_in(had, frames))}
     return of(_called_in(had, standing.frames[:1])) or [n for n in opened if n not in elsewhere] or opened
 
@@ -191,6 +198,27 @@ def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Stan
     }
     what = f"{function}, by the stacks alone"
     return Wait(what, waiting, tuple(sorted(standings.keys() - come)), by_stacks=True)
+
+
+def _uses_device(rank: int, known: Iterable[Group]) -> bool:
+    """No recorder of its own; but those of others have it in a group whose operations run on devices."""
+    return any(group.on_device and rank in group.ranks and rank not in group.logs for group in known)
+
+
+def _blind_on_device(ahead: Iterable[int], standings: Mapping[int, Standing], dump: Dump) -> Iterable[Wait]:
+    """By NCCL's own count those who launched less are awaited, wherever the hosts are. Where all launched the same, a
+    device is at fault, or an operation that NCCL does not count: nobody is awaited. Without a count the hosts that wait
+    for their devices wait for those that do something else."""
+    counted = launched_less(dump)
+    late = {rank for one in counted or () for rank in one.ranks}
+    waiting = {rank for rank in standings if dump.runs_ahead(rank)} - late if late else set(ahead)
+    if counted is None:
+        late = {r for r, s in standings.items() if not s.doing.waits_for_ranks and s.doing is not Doing.UNKNOWN}
+    if waiting:
+        what = "an operation on their devices" if len(waiting) > 1 else "an operation on its device"
+        awaited = tuple(sorted(late))
+        known = counted is not None
+        yield Wait(what, tuple(sorted(waiting)), awaited, by_stacks=not known, awaited_known=known, on_device=True)
 
 
 def _transfer(rank: int, open_: OpenTransfer, *, on_device: bool = False) -> Wait:

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from distdbg.diagnosis.timeline.call_lines import line_of
-from distdbg.diagnosis.timeline.device import OpenOperation, open_operations, stuck_devices
+from distdbg.diagnosis.timeline.call_lines import ModelPlace, line_of, place_of
+from distdbg.diagnosis.timeline.device import OpenOperation, known_to_all, open_operations, stuck_devices
 from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.judge import stand
-from distdbg.diagnosis.timeline.life import life, work_rate
-from distdbg.diagnosis.timeline.liveness import COMPUTES, PARTLY_QUIET_S, QUIET_S
+from distdbg.diagnosis.timeline.life import life, runs_at_times
+from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
+from distdbg.diagnosis.waits.movement import elsewhere, moved_ranks
 from distdbg.diagnosis.waits.roots import other_root
 from distdbg.diagnosis.waits.transfers import peer_of
 from distdbg.evidence.dump import Dump, RankDump
@@ -23,10 +24,8 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.launcher_events import MovingAgain, Stalled, WentOn
 
-#: Of a job without heartbeats: who stood in one place in so many looks stands there for good, whatever it burns.
-ENOUGH_LOOKS = 4
 #: What a healthy rank does for a while, too.
-_PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK)
+PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK, Doing.BUILD)
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,13 @@ class Hang:
     quiet_s: float | None
     #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
     life: str = ""
+    #: no rank has made a step or a call of torch.distributed, and the launch has not called the job hung: what they
+    #: wait for may still come
+    starting: bool = False
     #: by rank, the user's lines that enqueued what its device waits in, innermost first
     enqueued: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    #: by rank, where in the model that operation belongs, as far as it is known
+    places: Mapping[int, ModelPlace] = field(default_factory=dict)
 
     @property
     def stands(self) -> bool:
@@ -74,15 +78,22 @@ class Hang:
     def may_work(self, culprit: Culprit) -> bool:
         """In a dump that was asked for by hand: it was heard a while ago, or nobody listens and it went from line to
         line. It evaluates, loads or waits, and goes on."""
-        if culprit.standing.doing not in _PASSES or self.dump.quiet_s is not None:
+        if culprit.standing.doing not in PASSES or self.dump.quiet_s is not None:
             return False
+        if culprit.standing.busy:
+            return True
         quiet_s = self.quiet_of(culprit.ranks)
-        return self.computes(culprit) if quiet_s is None else quiet_s < PARTLY_QUIET_S
+        if quiet_s is not None:
+            return quiet_s < PARTLY_QUIET_S
+        return self.computes(culprit) or (not culprit.waits and self.runs_at_times(culprit))
 
     def computes(self, culprit: Culprit) -> bool:
         """In Python, and between the looks a rank went on to another line: in circles or forward, nobody can tell."""
         had = (self.dump.ranks.get(rank) for rank in culprit.ranks)
-        return culprit.standing.doing is Doing.PYTHON and any(_elsewhere(dump) for dump in had if dump is not None)
+        return culprit.standing.doing is Doing.PYTHON and any(elsewhere(dump) for dump in had if dump is not None)
+
+    def runs_at_times(self, culprit: Culprit) -> bool:
+        return any(runs_at_times(had) for r in culprit.ranks if (had := self.dump.ranks.get(r)) is not None)
 
     def quiet_of(self, ranks: Iterable[int]) -> float | None:
         """Seconds since one of these was heard, None where nobody listens."""
@@ -96,6 +107,11 @@ class Hang:
     def frames_of(self, rank: int) -> tuple[Frame, ...]:
         """The same with the lines that called it, innermost first."""
         return self.enqueued.get(rank) or self.standings[rank].frames
+
+    def place_of(self, waits: Iterable[Wait]) -> ModelPlace:
+        """Where in the model the operations of these waits belong; empty where ranks are in different places."""
+        found = {self.places.get(rank, ModelPlace()) for wait in waits for rank in wait.waiting}
+        return found.pop() if len(found) == 1 else ModelPlace()
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -113,7 +129,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     opened = open_operations(dump, known)
     standings, waits, found = _follow(dump, records, known, opened)
-    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
+    moved = moved_ranks(dump, waits, standings)
     culprits = tuple(_culprits(found.sinks if waits else _alone(evidence, dump), standings, waits))
     circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
     if moved:
@@ -135,10 +151,15 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         moved=moved,
         quiet_s=_least_quiet(dump.ranks.values()),
         life=life(dump, waiting=bool(waits)) if dump.quiet_s is None else "",
+        starting=dump.reason == "start" and not is_hung(evidence),
         enqueued={
             rank: lines
             for rank, operation in opened.items()
             if (lines := _lines_of(dump, rank, operation, known, standings[rank].frames))
+        },
+        places={
+            rank: place_of(dump.ranks[rank], operation.created, _python_name(dump, operation))
+            for rank, operation in opened.items()
         },
     )
 
@@ -186,17 +207,19 @@ def _lines_of(
 ) -> tuple[Frame, ...]:
     """The user's lines that enqueued an operation: by the recorder, else by the call that the rank wrote down, with
     what had called it as far as the host is still below that."""
-    if operation.transfer is not None:
-        name = "send" if operation.transfer.sends else "recv"
-    else:
-        name = dump.signatures[operation.signature].operation
-        if lines := known[operation.group].logs[rank].lines:
-            return lines
-    line = line_of(dump.ranks[rank], operation.created, name)
+    if not operation.transfers and (lines := known[operation.group].logs[rank].lines):
+        return lines
+    line = line_of(dump.ranks[rank], operation.created, _python_name(dump, operation))
     if line is None:
         return ()
     at = next((n for n, f in enumerate(host) if (f.file, f.function) == (line.file, line.function)), None)
     return (line,) if at is None else (line, *host[at + 1 :])
+
+
+def _python_name(dump: Dump, operation: OpenOperation) -> str:
+    if operation.transfers:
+        return "send" if operation.transfers[0].sends else "recv"
+    return dump.signatures[operation.signature].operation
 
 
 def _follow(
@@ -208,10 +231,11 @@ def _follow(
     thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
     """
     own: set[int] = set()
-    peers = {peer_of(dump.ranks[rank], one.transfer) for rank, one in opened.items() if one.transfer is not None}
+    transfers = [(rank, one) for rank, operation in opened.items() for one in operation.transfers]
+    peers = {peer for rank, one in transfers if (peer := peer_of(dump.ranks[rank], one)) is not None}
     named = peers.union(*(group.ranks for group in known)) - dump.ranks.keys()
     missing = {**dict.fromkeys(sorted(named), "the dump has no part of it"), **dump.missing}
-    stuck = stuck_devices(known, opened)
+    stuck = stuck_devices(known, opened, dump.signatures)
     while True:
         standings = {
             rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
@@ -259,7 +283,8 @@ def _on_device(dump: Dump, rank: int, operation: OpenOperation, known: list[Grou
     place = f" at {lines[0].file.rpartition('/')[2]}:{lines[0].line}" if lines else ""
     verb = "start" if operation.started is False else "complete"
     phrase = f"has enqueued {signature}{place}, and its device does not {verb} it"
-    return Standing(rank, Doing.DEVICE, phrase, lines[0] if lines else None, lines, signature.operation)
+    sure = known_to_all(known[operation.group], operation.sequence)
+    return Standing(rank, Doing.DEVICE, phrase, lines[0] if lines else None, lines, signature.operation, sure=sure)
 
 
 def _nowhere(rank: int) -> Standing:
@@ -273,7 +298,7 @@ def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
     if evidence.ranks and all(record.exit_code == 0 for record in evidence.ranks):
         return True
     said = (e for _, e in WentOn.among(evidence.events) if e.attempt == evidence.attempt)
-    if any((event.t or 0.0) > dump.t for event in said):
+    if any((event.since or event.t or 0.0) > dump.t for event in said):
         return True
     steps = {rank: had.last.page.step for rank, had in dump.ranks.items() if had.last.page}
     return any(r.step is not None and (s := steps.get(r.rank)) is not None and r.step > s + 1 for r in evidence.ranks)
@@ -286,44 +311,18 @@ def _unseen(rank: int, why: str, record: RankRecord | None) -> Standing:
     return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {why}", because=why)
 
 
-def _moved(had: RankDump) -> bool:
-    first, last = had.first.page, had.last.page
-    return bool(first and last and first.heard != last.heard)
-
-
-def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
-    """Ranks that nobody has heard of (a job without our worker side, or a script that is still importing).
-
-    A culprit may well loop; who waits for others does not. So of those who wait one that goes on is enough to call
-    the job moving; where nobody waits, all have to.
-    """
-    waiting = {rank for wait in waits for rank in wait.waiting}
-    asked = {rank: had for rank, had in dump.ranks.items() if not _heard(had) and (not waiting or rank in waiting)}
-    went = tuple(rank for rank, had in asked.items() if _goes_on(had))
-    return went if waiting or len(went) == len(dump.ranks) else ()
-
-
-def _heard(had: RankDump) -> bool:
-    return bool(had.last.page and had.last.page.heard)
-
-
-def _goes_on(had: RankDump) -> bool:
-    """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
-    return _elsewhere(had) or (len(had.looks) < ENOUGH_LOOKS and work_rate(had).cpu > COMPUTES)
-
-
-def _elsewhere(had: RankDump) -> bool:
-    before, after = had.main(had.first), had.main(had.last)
-    return before is not None and after is not None and before.frames != after.frames
-
-
 def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:
     """Where nobody waits for anybody, all stand on their own: then those are it.
 
-    Not before a timeout, which does not run then, nor where nobody has used torch yet: it may just keep a service.
+    Not before a timeout, which does not run then, nor where nobody has used torch yet: it may just keep a service,
+    unless a person gave the time that it has stood. Nor where hosts run ahead of their devices, of which nothing is
+    known: those may wait.
     """
-    if dump.reason == "timeout" and not is_hung(evidence):
+    said = _stalled(evidence)
+    if any(map(dump.runs_ahead, dump.ranks)) or (dump.reason in ("timeout", "start") and said is None):
         return ()
+    if said is not None and said.given:
+        return (*dump.ranks, *dump.missing)
     unused = all(had.last.page and had.last.page.heard == 0 for had in dump.ranks.values())
     if unused and not any(record.initialised for record in evidence.ranks):
         return ()

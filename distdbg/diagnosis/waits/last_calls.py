@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from distdbg.diagnosis.waits.mismatch import TIMES_BEFORE
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.ops import is_transfer
 from distdbg.evidence.recorder.calls import Call
@@ -25,11 +26,12 @@ _Sides = dict[tuple[str, int | None, str], list[int]]
 @dataclass(frozen=True)
 class Parted:
     """`sides`: what was called, by which ranks, the largest side first; all are members of one group, and their
-    `number`th collective there is meant."""
+    `number`th collective there is meant. `apart`: of two sides of equal size the one whose size is new at its line."""
 
     sides: tuple[tuple[str, tuple[int, ...]], ...]
     number: int
     same_operation: bool
+    apart: tuple[int, ...] = ()
 
     @property
     def tie(self) -> bool:
@@ -55,13 +57,33 @@ def parted_at_last(dump: Dump, failed: Iterable[int]) -> Parted | None:
     if not parted:
         return None
     first = min(parted, key=lambda place: (begun[place], place))
-    return _parted(first, found[first])
+    return _parted(dump, first, found[first])
 
 
-def _parted(place: _Place, sides: _Sides) -> Parted:
+def _parted(dump: Dump, place: _Place, sides: _Sides) -> Parted:
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
     named = tuple((_words(*brought), tuple(ranks)) for brought, ranks in ordered)
-    return Parted(named, place[1], len({operation for operation, _, _ in sides}) == 1)
+    same_operation = len({operation for operation, _, _ in sides}) == 1
+    return Parted(named, place[1], same_operation, _new_at_its_line(dump, place, sides))
+
+
+def _new_at_its_line(dump: Dump, place: _Place, sides: _Sides) -> tuple[int, ...]:
+    """Where both of two sides call one line, and it had one size on all ranks before: the side with another size."""
+    if len(sides) != 2:
+        return ()
+    usual = set()
+    lines = set()
+    for rank in (rank for ranks in sides.values() for rank in ranks):
+        calls = [call for call in dump.ranks[rank].calls if _counts(call)]
+        at = next(n for n, call in enumerate(calls) if _place(call) == place)
+        line = calls[at].file, calls[at].line, calls[at].operation
+        before = [call for call in calls[:at] if (call.file, call.line, call.operation) == line]
+        if len(before) < TIMES_BEFORE or not calls[at].line:
+            return ()
+        lines.add(line)
+        usual |= {(call.size, call.dtype) for call in before}
+    apart = [tuple(ranks) for (_, *size), ranks in sides.items() if tuple(size) not in usual]
+    return apart[0] if len(lines) == len(usual) == len(apart) == 1 else ()
 
 
 def _last(calls: Sequence[Call]) -> Call | None:

@@ -10,6 +10,11 @@ from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.evidence.recorder.log import GroupLog, Signature, Signatures
 
+#: Operations before the one in question that are compared with the past, the most first.
+_CONTEXTS = (8, 4, 2)
+#: The past is a rule where it agrees so often, at least.
+TIMES_BEFORE = 3
+
 
 @dataclass(frozen=True)
 class Side:
@@ -99,4 +104,39 @@ def _differ(one: GroupLog, other: GroupLog) -> int | None:
     for sequence, signature in zip(one.sequence, one.signature, strict=True):
         if theirs.get(sequence, signature) != signature:
             return sequence
+    return None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """`ranks` have left out an operation that all had called at this point of a step `times` times before."""
+
+    ranks: tuple[int, ...]
+    times: int
+
+
+def left_out(mismatch: Mismatch) -> LeftOut | None:
+    """Which of two sides of equal size has left operations out: after the last few that all agreed in, the one side's
+    operation always came before, and the other's always came equally many operations later. None where the past does
+    not say so."""
+    one, other = mismatch.sides
+    log, others = (mismatch.group.logs[side.ranks[0]] for side in (one, other))
+    at, there = log.index(mismatch.sequence), others.index(mismatch.sequence)
+    if at is None or there is None:
+        return None
+    past = list(log.signature[:at])
+    for length in _CONTEXTS:
+        if length > len(past):
+            continue
+        follows = [n for n in range(length, len(past)) if past[n - length : n] == past[-length:]]
+        if len(follows) < TIMES_BEFORE:
+            continue
+        for usual, skipped_to, side in (
+            (log.signature[at], others.signature[there], other),
+            (others.signature[there], log.signature[at], one),
+        ):
+            later = {past.index(skipped_to, n) - n if skipped_to in past[n:] else None for n in follows}
+            if {past[n] for n in follows} == {usual} and len(later) == 1 and None not in later:
+                return LeftOut(side.ranks, len(follows))
+        return None
     return None

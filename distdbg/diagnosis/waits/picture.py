@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Standing
-from distdbg.diagnosis.waits.collectives import GroupStrip, strips
+from distdbg.diagnosis.waits.collectives import GroupTimeline, group_timelines
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang
 from distdbg.evidence.dump import Dump, RankDump
@@ -50,13 +50,13 @@ class StackClassView:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """`culprits` are shown first, and marked. `strips` are folded, for text; `lanes` have a row a rank where there are
-    few, for the page."""
+    """`culprits` come first, and are marked. `timelines` are folded, for text; `lanes` have a row for each rank where
+    there are few, for the page."""
 
     tree: CallTree
     places: tuple[StackClassView, ...]
-    strips: tuple[GroupStrip, ...]
-    lanes: tuple[GroupStrip, ...]
+    timelines: tuple[GroupTimeline, ...]
+    lanes: tuple[GroupTimeline, ...]
     waits: tuple[Wait, ...]
     culprits: RankSet
     t: float
@@ -70,8 +70,8 @@ def picture_of(
     return Picture(
         tree=call_tree(classes_of(paths), dump.line, natives_of(dump)),
         places=tuple(_places(dump, paths, hang.standings if hang is not None else {})),
-        strips=tuple(strips(dump, groups)),
-        lanes=tuple(strips(dump, groups, columns=12, fold_above=FOLD_ABOVE)),
+        timelines=tuple(group_timelines(dump, groups)),
+        lanes=tuple(group_timelines(dump, groups, columns=12, fold_above=FOLD_ABOVE)),
         waits=hang.waits if hang is not None else (),
         culprits=RankSet.of(culprits),
         t=dump.t,

@@ -24,6 +24,9 @@ _NAMES = re.compile(
     r"(?:local_)?process_index|stage_(?:id|idx|index)|(?:local_)?(?:master|main)_process)$",
     re.IGNORECASE,
 )
+#: Of names of questions about the rank, and of the rank itself.
+_ONE = re.compile(rf"(?:^|_)(?:{_MAIN}|first|last)(?:_|$)", re.IGNORECASE)
+_RANK = re.compile(r"(?:^|_)(?:rank|index|idx|id)$", re.IGNORECASE)
 #: Decorators that let only some ranks into a function: Lightning's, Accelerate's, and those that people write.
 _DECORATORS = re.compile(
     r"^(?:(?:rank_?zero|zero_rank|rank_?0|(?:local_)?(?:main|master)(?:_process|_rank)?|process_zero)_only|"
@@ -47,6 +50,8 @@ class Condition:
     line: int
     text: str
     otherwise: bool
+    #: whether it holds for the one rank that is apart (`rank == 0`) or for all others (`rank != 0`); None for neither
+    holds_for_one: bool | None = field(default=None, compare=False)
     #: functions that are called as often where the line in question is not run: these calls part nobody
     shared: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -81,26 +86,31 @@ def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt
     match node:
         case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
             if asks(test, tainted):
-                text = f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}"
-                yield body, Condition(node.lineno, text, False, _shared(body, orelse))
-                yield orelse, Condition(node.lineno, text, True, _shared(orelse, body))
+                text, one = (
+                    f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}",
+                    _for_one(test, tainted),
+                )
+                yield body, Condition(node.lineno, text, False, one, _shared(body, orelse))
+                yield orelse, Condition(node.lineno, text, True, one, _shared(orelse, body))
         case ast.IfExp(test=test, body=kept, orelse=other) if asks(test, tainted):
-            text = f"if {ast.unparse(test)}"
+            text, one = f"if {ast.unparse(test)}", _for_one(test, tainted)
             if any(map(_calls, ast.walk(kept))) and not _calls(other):
-                yield [kept], Condition(test.lineno, text, False)
+                yield [kept], Condition(test.lineno, text, False, one)
             if any(map(_calls, ast.walk(other))) and not _calls(kept):
-                yield [other], Condition(test.lineno, text, True)
+                yield [other], Condition(test.lineno, text, True, one)
         case ast.BoolOp(op=op, values=[first, *others]) if asks(first, tainted) and any(map(_calls, others)):
+            test = first if isinstance(op, ast.And) else ast.UnaryOp(ast.Not(), first)
             word = "if" if isinstance(op, ast.And) else "if not"
-            yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False)
+            yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False, _for_one(test, tainted))
         case ast.Match(subject=subject, cases=cases) if asks(subject, tainted):
             for case in cases:
                 text = f"match {ast.unparse(subject)}: case {ast.unparse(case.pattern)}"
-                yield case.body, Condition(case.pattern.lineno, text, False)
+                one = True if isinstance(case.pattern, ast.MatchValue) else None
+                yield case.body, Condition(case.pattern.lineno, text, False, one)
         case ast.FunctionDef(decorator_list=decorators, body=body):
             for decorator in decorators:
                 if keeps_ranks_out(decorator):
-                    yield body, Condition(decorator.lineno, f"@{ast.unparse(decorator)}", False)
+                    yield body, Condition(decorator.lineno, f"@{ast.unparse(decorator)}", False, True)
 
 
 def keeps_ranks_out(decorator: ast.expr) -> bool:
@@ -138,7 +148,8 @@ def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condi
     for number, statement in enumerate(body):
         if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
             rest, text = body[number + 1 :], f"if {ast.unparse(statement.test)}"
-            _mark(rest, Condition(statement.lineno, text, True, _shared(rest, statement.body)), found)
+            one = _for_one(statement.test, tainted)
+            _mark(rest, Condition(statement.lineno, text, True, one, _shared(rest, statement.body)), found)
 
 
 def _mark(body: Sequence[ast.stmt | ast.expr], condition: Condition, found: dict[int, Condition]) -> None:
@@ -252,3 +263,28 @@ def _asks_whether_distributed(test: ast.Compare) -> bool:
         case ast.Compare(ops=[ast.GtE() | ast.Lt()], comparators=[ast.Constant(value=0)]):
             return True
     return False
+
+
+def _for_one(test: ast.expr, tainted: set[str]) -> bool | None:  # noqa: PLR0911 -- one line a form
+    """True for `rank == 0` and `is_main`, False for `rank != 0`, `rank > 0` and `if rank`; None for `rank % 2`."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _for_one(operand, tainted)
+            return None if inner is None else not inner
+        case ast.BoolOp(values=values):
+            answers = {_for_one(value, tainted) for value in values if asks(value, tainted)}
+            return answers.pop() if len(answers) == 1 else None
+        case ast.Compare(left=ast.BinOp()):
+            return None
+        case ast.Compare(ops=[ast.Eq()]):
+            return True
+        case ast.Compare(ops=[ast.NotEq()]) | ast.Compare(ops=[ast.Gt()], comparators=[ast.Constant(value=0)]):
+            return False
+        case ast.Compare(ops=[ast.In()], comparators=[ast.Tuple(elts=values) | ast.List(elts=values)]):
+            return True if len([v for v in values if not isinstance(v, ast.UnaryOp)]) == 1 else None
+        case ast.NamedExpr(value=value):
+            return _for_one(value, tainted)
+        case ast.Name() | ast.Attribute() | ast.Call():
+            name = next(_name(test.func if isinstance(test, ast.Call) else test), "")
+            return True if _ONE.search(name) else False if _RANK.search(name) else None
+    return None

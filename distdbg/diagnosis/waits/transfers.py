@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.diagnosis.timeline.device import OpenOperation
@@ -47,35 +47,54 @@ def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
     return OpenTransfer(words or standing.function, awaited, since, either=len(peers) > 1)
 
 
-def device_transfer(rank: int, oldest: Transfer, dump: Dump, opened: Mapping[int, OpenOperation]) -> OpenTransfer:
-    """For a rank whose device waits in a send or recv: its peer, if that one has not begun the other half, or has
-    and its device is still in an older operation."""
-    had, peer = dump.ranks[rank], peer_of(dump.ranks[rank], oldest)
-    other = dump.ranks.get(peer)
-    own, others = (_SENDS, _RECEIVES) if oldest.sends else (_RECEIVES, _SENDS)
-    if other is not None and had.calls and other.calls:
-        missing = _ahead(_begun(had.calls, own).get(peer, 0), _answered(other, rank, others))
-    else:
-        missing = other is None or _recorded(had, peer, sends=oldest.sends) > _recorded(
-            other, rank, sends=not oldest.sends
-        )
-    half = opened[peer].transfer if peer in opened else None
-    answers = other is not None and half is not None and half.sends is not oldest.sends and peer_of(other, half) == rank
-    what = f"{'send to' if oldest.sends else 'recv from'} rank {peer}"
-    return OpenTransfer(what, (peer,) if missing or (peer in opened and not answers) else (), oldest.created / 1e9)
+def device_transfer(
+    rank: int, batch: Sequence[Transfer], dump: Dump, opened: Mapping[int, OpenOperation]
+) -> OpenTransfer:
+    """For a rank whose device waits in sends and receives of one batch: the peers that have not begun their halves;
+    where all have, those whose devices are still in an older operation."""
+    had = dump.ranks[rank]
+    halves = [(peer, one) for one in batch if (peer := peer_of(had, one)) is not None]
+    late = {peer for peer, one in halves if _half_is_missing(rank, peer, one, dump)}
+    late = late or {peer for peer, one in halves if peer in opened and not _answers(rank, peer, one, dump, opened)}
+    words = " and ".join(f"{'send to' if one.sends else 'recv from'} rank {peer}" for peer, one in halves)
+    words = words or "a send or recv, whose peer is not known"
+    return OpenTransfer(words, tuple(sorted(late)), batch[0].created / 1e9)
 
 
-def peer_of(had: RankDump, transfer: Transfer) -> int:
-    """The global rank of the other side: a recorder counts as the group does."""
+def _half_is_missing(rank: int, peer: int, one: Transfer, dump: Dump) -> bool:
+    """The peer has not begun the other half: by the calls of both, else by both recorders."""
+    had, other = dump.ranks[rank], dump.ranks.get(peer)
+    if other is None:
+        return True
+    own, others = (_SENDS, _RECEIVES) if one.sends else (_RECEIVES, _SENDS)
+    if had.calls and other.calls:
+        return _ahead(_begun(had.calls, own).get(peer, 0), _answered(other, rank, others))
+    overrun = any(r.recorder is not None and r.recorder.overrun for r in (had, other))
+    mine = _recorded(had, peer, sends=one.sends, all_of_them=not overrun)
+    return mine > _recorded(other, rank, sends=not one.sends, all_of_them=not overrun)
+
+
+def _answers(rank: int, peer: int, one: Transfer, dump: Dump, opened: Mapping[int, OpenOperation]) -> bool:
+    """The peer's device is in the other half just now."""
+    other = dump.ranks[peer]
+    return any(half.sends is not one.sends and peer_of(other, half) == rank for half in opened[peer].transfers)
+
+
+def peer_of(had: RankDump, transfer: Transfer) -> int | None:
+    """The global rank of the other side: a recorder counts as the group does. None where it is not known."""
+    if transfer.peer is None:
+        return None
     logs = had.recorder.groups.values() if had.recorder is not None else ()
     members = next((log.ranks for log in logs if log.name == transfer.group and log.ranks), ())
     return members[transfer.peer] if transfer.peer < len(members) else transfer.peer
 
 
-def _recorded(had: RankDump, peer: int, *, sends: bool) -> int:
-    """How many transfers with this peer the recorder has."""
+def _recorded(had: RankDump, peer: int, *, sends: bool, all_of_them: bool) -> int:
+    """How many transfers with this peer the recorder has. Where older ones were lost, those that are open are compared:
+    completed ones have their halves."""
     found = had.recorder.transfers if had.recorder is not None else ()
-    return sum(1 for t in found if t.sends is sends and peer_of(had, t) == peer)
+    counted = (t for t in found if t.sends is sends and (all_of_them or not t.done))
+    return sum(1 for t in counted if peer_of(had, t) == peer)
 
 
 def _from_anybody(standing: Standing, had: RankDump) -> bool:

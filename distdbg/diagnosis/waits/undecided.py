@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown, fold_ranks
 
 _MOST_PLACES = 6
 _WHAT = "why the job stands still"
+
+#: Of a collective that timed out, where one rank's watchdog alone says so.
+MISSING_RANK = Unknown(
+    "for which rank the others waited",
+    "a collective timed out, and no line says who was missing: collect the logs of all ranks, and flight recorders "
+    "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
+    decisive=True,
+)
 
 
 def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
@@ -19,7 +28,10 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
     if not hang.stands:
         why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
         return _unknown(why) if hung else None
-    return _unknown(f"{_why(hang)}: {_places(hang)}") if hang.waits or hung else None
+    if hang.starting:
+        return None  # it waits for nothing that is known to be missing
+    blind = any(map(hang.dump.runs_ahead, hang.dump.ranks))
+    return _unknown(f"{_why(hang)}: {places(hang)}") if hang.waits or hung or blind else None
 
 
 def _unknown(because: str) -> Unknown:
@@ -27,9 +39,11 @@ def _unknown(because: str) -> Unknown:
 
 
 def _why(hang: Hang) -> str:
-    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _collects(hang, r)))
+    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _may_wait(hang, r)))
     if unread:
-        return f"the flight recorder of {_ranks(unread)}, which waits for others, was not had"
+        return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had"
+    if out_of_step := next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), ""):
+        return out_of_step
     if any(wait.on_device and wait.started is None for wait in hang.complete):
         return (
             "every host has enqueued the operation and no device completes it, so one of the devices or the network "
@@ -43,11 +57,26 @@ def _why(hang: Hang) -> str:
     return "no rank was found that the others wait for"
 
 
-def _collects(hang: Hang, rank: int) -> bool:
-    return hang.standings[rank].doing is Doing.COLLECTIVE
+def _out_of_step(hang: Hang, wait: Wait) -> str:
+    """Members that have completed more than the next operation did so without a device that is still in this one."""
+    group = next((group for group in hang.groups if group.name == wait.group and group.on_device), None)
+    if group is None or wait.sequence is None:
+        return ""
+    ahead = [rank for rank, log in group.logs.items() if rank not in wait.waiting and log.completes(wait.sequence + 1)]
+    if not ahead:
+        return ""
+    return (
+        f"{_ranks(sorted(ahead))} completed operations after number {wait.sequence} of {group.title}, in which "
+        f"{_ranks(wait.waiting)} still wait{'s' if len(wait.waiting) == 1 else ''}: for them it was another operation, "
+        "so the ranks are out of step, and what it was is not recorded"
+    )
 
 
-def _places(hang: Hang) -> str:
+def _may_wait(hang: Hang, rank: int) -> bool:
+    return hang.standings[rank].doing is Doing.COLLECTIVE or hang.dump.runs_ahead(rank)
+
+
+def places(hang: Hang) -> str:
     """`rank 0 waits in send at train.py:7; ranks 1-3 wait in …`: where everybody stands."""
     together: dict[tuple[str, str], list[int]] = {}
     for rank, standing in sorted(hang.standings.items()):

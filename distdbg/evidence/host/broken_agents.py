@@ -1,4 +1,4 @@
-"""Agents that ended before they had told of anything: their host lacks something."""
+"""Find agents that ended before they reported anything: their host lacks something."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class BrokenAgent:
 
 
 def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
-    """In the order in which the launcher saw them end; none of a job that was cancelled."""
-    told = {node.node_rank for node in evidence.nodes if node.events}
+    """The broken agents in the order in which the launcher saw them end; none of a job that was cancelled."""
+    reporting = {node.node_rank for node in evidence.nodes if node.events}
     for line, event in AgentExited.among(evidence.events) if evidence.cancelled_by is None else ():
         code = exit_status(event.fields())
-        if event.node_rank not in told and code and code != EXIT_LOST:
+        if event.node_rank not in reporting and code and code != EXIT_LOST:
             yield BrokenAgent(event.node_rank, event.host, code, event.because, line, event.t)

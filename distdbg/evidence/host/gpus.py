@@ -1,12 +1,12 @@
-"""How a node's GPUs went over a run, from the looks that its agent wrote down: who was on them, what slowed them."""
+"""Collect the state of a node's GPUs over a run, from its agent's looks: their processes, and what slowed them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.jsonl import dicts, integer, number, text
 
 #: Looks on end at which something has to be so: every ten seconds there is one.
 STEADY = 3
@@ -44,53 +44,43 @@ class GpuCourse:
 
 
 def gpu_courses(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[GpuCourse, ...]:
-    """By index, from lines of metrics.jsonl."""
-    told: dict[int, list[Mapping[str, Any]]] = {}
+    """One course for each GPU, by index, from lines of metrics.jsonl."""
+    by_index: dict[int, list[Mapping[str, Any]]] = {}
     for _, line in lines:
-        for gpu in _list(line.get("gpus")):
-            if isinstance(gpu, dict) and (index := integer(gpu, "index")) is not None:
-                told.setdefault(index, []).append({**gpu, "t": line.get("t")})
-    return tuple(_course(index, looks) for index, looks in sorted(told.items()))
+        for gpu in dicts(line.get("gpus")):
+            if (index := integer(gpu, "index")) is not None:
+                by_index.setdefault(index, []).append({**gpu, "t": line.get("t")})
+    return tuple(_course(index, looks) for index, looks in sorted(by_index.items()))
 
 
 def _course(index: int, looks: Sequence[Mapping[str, Any]]) -> GpuCourse:
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
     for gpu in looks:
-        for word in _words(gpu):
-            by_reason.setdefault(word, []).append(gpu)
-    return GpuCourse(
-        index,
-        len(looks),
-        ranks=_steady(looks[-STEADY:]) if len(looks) >= STEADY else (),
-        others=_others(looks[-STEADY:]) if len(looks) >= STEADY else (),
-        parted=any(gpu.get("mig") for gpu in looks),
-        slowed={word: _slowed(those) for word, those in by_reason.items()},
-    )
-
-
-def _slowed(looks: Sequence[Mapping[str, Any]]) -> Slowed:
-    heat = [value for gpu in looks if (value := integer(gpu, "temperature")) is not None]
-    return Slowed(len(looks), number(looks[0], "t"), max(heat, default=None))
+        for word in _list(gpu.get("throttle")):
+            if isinstance(word, str):
+                by_reason.setdefault(word, []).append(gpu)
+    slowed = {}
+    for word, those in by_reason.items():
+        heat = [value for gpu in those if (value := integer(gpu, "temperature")) is not None]
+        slowed[word] = Slowed(len(those), number(those[0], "t"), max(heat, default=None))
+    last = looks[-STEADY:] if len(looks) >= STEADY else ()
+    parted = any(gpu.get("mig") for gpu in looks)
+    return GpuCourse(index, len(looks), _steady(last), _others(last), parted, slowed)
 
 
 def _steady(looks: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     seen = [{rank for rank in _list(gpu.get("ranks")) if isinstance(rank, int)} for gpu in looks]
-    return tuple(sorted(set.intersection(*seen)))
+    return tuple(sorted(set.intersection(*seen))) if seen else ()
 
 
 def _others(looks: Sequence[Mapping[str, Any]]) -> tuple[OtherProcess, ...]:
-    """As they were at the last of these looks."""
-    seen = [{pid: p for p in _list(gpu.get("others")) if isinstance(p, dict) and (pid := integer(p, "pid")) is not None}
-            for gpu in looks]  # fmt: skip
+    """Processes of others at the last of these looks."""
+    seen = [{pid: p for p in dicts(gpu.get("others")) if (pid := integer(p, "pid")) is not None} for gpu in looks]
     return tuple(
         OtherProcess(pid, text(found, "command"), integer(found, "memory_used"))
-        for pid, found in seen[-1].items()
+        for pid, found in (seen[-1].items() if seen else ())
         if all(pid in pids for pids in seen)
     )
-
-
-def _words(gpu: Mapping[str, Any]) -> Iterator[str]:
-    yield from (word for word in _list(gpu.get("throttle")) if isinstance(word, str))
 
 
 def _list(value: object) -> list[Any]:

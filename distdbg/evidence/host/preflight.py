@@ -1,19 +1,19 @@
-"""What nodes said before a job: the raw preflight (schema distdbg.preflight/1) as checks read it.
+"""Read the raw preflight (schema distdbg.preflight/1) into what each node reported before a job.
 
 Every look of a node is either its facts or {"unknown": why}; a check asks for facts and finds nothing where they are
-not known, and `unknowns` tells why.
+not known, and `unknowns` says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from distdbg.evidence.host.preflight_form import LOOKS, MET, REDUCED, fits
 from distdbg.evidence.jsonl import number
 from distdbg.model import Citation, Unknown
+from distdbg.protocol.preflight import LOOKS, MET, REDUCED, fits
 
 #: why nothing is known of a node that is a finding itself
 SILENT = "the node did not answer"
@@ -21,7 +21,7 @@ _NO_PROBE = "its answer is not of the form that a probe of this version gives"
 
 
 @dataclass(frozen=True)
-class Attempt:
+class ProbeAttempt:
     """One way to a peer. `rtt` and `offset` (the peer's clock minus ours) in seconds, where it is ok."""
 
     ok: bool
@@ -31,16 +31,18 @@ class Attempt:
     source: str = ""
     rtt: float = 0.0
     offset: float = 0.0
+    #: another node that has this address, where one answered
+    answered_by: str = ""
 
 
 @dataclass(frozen=True)
-class Meeting:
+class PeerMeeting:
     """`by_name` is None where the peer was to be reached by its addresses alone."""
 
     of: str
     to: str
-    by_name: Attempt | None
-    by_address: Attempt
+    by_name: ProbeAttempt | None
+    by_address: ProbeAttempt
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class NodeProbe:
     name: str
     because: str = ""
     looks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    met: tuple[Meeting, ...] = ()
+    met: tuple[PeerMeeting, ...] = ()
     reduced: Mapping[str, Any] | None = None
 
     def facts(self, look: str) -> Mapping[str, Any]:
@@ -60,13 +62,14 @@ class NodeProbe:
 
     @property
     def citation(self) -> Citation:
-        """No file: what a probe says is printed, and kept by nobody but a launch."""
+        """No file: a probe prints its results, and only a launch keeps them."""
         return Citation(f"probe of {self.name}")
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """`on` is local, ssh or slurm; `master` the first node; `port` the one that was asked for, 0 for any."""
+    """`on` names the backend; `one_machine`: all nodes are one, which has no links; `master` is the first node;
+    `port` the one that was asked for, 0 for any."""
 
     on: str
     nodes: tuple[NodeProbe, ...]
@@ -76,6 +79,7 @@ class Preflight:
     skipped: str = ""
     seconds: float = 0.0
     said: tuple[str, ...] = ()
+    one_machine: bool = False
 
     @property
     def answered(self) -> tuple[NodeProbe, ...]:
@@ -89,7 +93,7 @@ class Preflight:
         return next((node for node in self.nodes if node.name == name), None)
 
     def each(self, look: str) -> Iterator[tuple[NodeProbe, Mapping[str, Any]]]:
-        """Nodes of which this is known, with it."""
+        """Nodes with these facts, and the facts."""
         for node in self.answered:
             if facts := node.facts(look):
                 yield node, facts
@@ -108,10 +112,11 @@ class Preflight:
 
 
 def read_preflight(raw: Mapping[str, Any]) -> Preflight:
-    """From the parsed file; what is missing or of another kind is left out."""
+    """Read the parsed file; what is missing or of another kind is left out."""
     nodes = raw.get("nodes")
     return Preflight(
         on=str(raw.get("on", "")),
+        one_machine=bool(raw.get("one_machine", raw.get("on") == "local")),  # records of before name the backend alone
         nodes=tuple(_node(name, said) for name, said in nodes.items()) if isinstance(nodes, dict) else (),
         master=str(raw.get("master", "")),
         port=int(number(raw, "port") or 0),
@@ -140,18 +145,21 @@ def _facts(look: str, facts: object) -> Mapping[str, Any]:
     return {"unknown": _NO_PROBE}
 
 
-def _meeting(of: str, raw: Mapping[str, Any]) -> Meeting:
+def _meeting(of: str, raw: Mapping[str, Any]) -> PeerMeeting:
     if "unknown" in raw:
-        return Meeting(of, str(raw["to"]), None, Attempt(False, because=str(raw["unknown"])))
+        return PeerMeeting(of, str(raw["to"]), None, ProbeAttempt(False, because=str(raw["unknown"])))
     by_name = _attempt(raw["by_name"]) if raw.get("by_name") else None
-    return Meeting(of, str(raw["to"]), by_name, _attempt(raw["by_address"]))
+    return PeerMeeting(of, str(raw["to"]), by_name, _attempt(raw["by_address"]))
 
 
-def _attempt(raw: Mapping[str, Any]) -> Attempt:
-    return Attempt(
+def _attempt(raw: Mapping[str, Any]) -> ProbeAttempt:
+    because = str(raw.get("because", ""))
+    name, answers, _ = because.partition(" answers there")  # a probe of 0.1 says it in words alone
+    return ProbeAttempt(
         ok=bool(raw.get("ok")),
         address=str(raw.get("address", "")),
-        because=str(raw.get("because", "")),
+        because=because,
+        answered_by=str(raw.get("answered_by", name if answers else "")),
         resolved=tuple(map(str, raw.get("resolved") or ())),
         source=str(raw.get("source", "")),
         rtt=number(raw, "rtt") or 0.0,
@@ -159,7 +167,7 @@ def _attempt(raw: Mapping[str, Any]) -> Attempt:
     )
 
 
-#: What is told of each look, as the table and the list of what is not known call it.
+#: The name of each look in the table and in the list of what is not known.
 TITLES = {
     "names": "names",
     "interfaces": "interfaces",
@@ -172,48 +180,39 @@ TITLES = {
 
 
 def unknowns(preflight: Preflight) -> Iterator[Unknown]:
-    """Everything that was looked at and could not be told, and each look that nobody had."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    """Every look that gave no answer, and each look that no node made."""
+    reasons: dict[tuple[str, str], list[NodeProbe]] = {}
     commits = any(facts.get("git", {}).get("commit") for _, facts in preflight.each("software"))
     for node in preflight.answered:
         for look, title in TITLES.items():
             because = node.looks.get(look, {"unknown": "this probe does not look at it"}).get("unknown")
             if because:
-                reasons.setdefault((title, str(because)), []).append(node.name)
-        for because in _within_looks(node, commits):
-            reasons.setdefault(because, []).append(node.name)
+                reasons.setdefault((title, str(because)), []).append(node)
+        git = node.facts("software").get("git", {}).get("unknown")
+        if git and commits:  # outside of any repository there is nothing to know
+            reasons.setdefault(("versions (commit)", str(git)), []).append(node)
+        gpus = node.facts("gpus")
+        if gpus.get("gpus") and gpus.get("xids_because"):
+            reasons.setdefault(("GPUs (Xid)", str(gpus["xids_because"])), []).append(node)
     for node in preflight.nodes:
         if node.because:
             for title in TITLES.values():
-                reasons.setdefault((title, SILENT), []).append(node.name)
-    for (title, because), names in reasons.items():
-        yield Unknown(f"{title} of {names_of(names)}", because)
-    yield from _of_all(preflight)
-
-
-def _within_looks(node: NodeProbe, commits: bool) -> Iterator[tuple[str, str]]:
-    git = node.facts("software").get("git", {}).get("unknown")
-    if git and commits:  # outside of any repository there is nothing to know
-        yield "versions (commit)", str(git)
-    gpus = node.facts("gpus")
-    if gpus.get("gpus") and gpus.get("xids_because"):
-        yield "GPUs (Xid)", str(gpus["xids_because"])
-
-
-def _of_all(preflight: Preflight) -> Iterator[Unknown]:
-    apart = [
-        node.name
-        for node in preflight.nodes
-        if node.name != preflight.master and not any(m.to == preflight.master and m.by_address.ok for m in node.met)
-    ]
+                reasons.setdefault((title, SILENT), []).append(node)
+    for (title, because), nodes in reasons.items():
+        row, names = title.partition(" (")[0], tuple(node.name for node in nodes)
+        yield Unknown(f"{title} of {names_of(nodes)}", because, row=row, nodes=names)
+    others = [node for node in preflight.nodes if node.name != preflight.master]
+    apart = [node for node in others if not any(m.to == preflight.master and m.by_address.ok for m in node.met)]
     if preflight.several and apart:
-        yield Unknown(f"clocks of {names_of(apart)}", f"there was no way to {preflight.master}")
+        because = f"there was no way to {preflight.master}"
+        yield Unknown(f"clocks of {names_of(apart)}", because, row="clocks", nodes=tuple(n.name for n in apart))
     if preflight.skipped and preflight.several:
-        yield Unknown("all-reduce", preflight.skipped)
+        yield Unknown("all-reduce", preflight.skipped, row="all-reduce")
 
 
-def names_of(names: Sequence[str]) -> str:
+def names_of(nodes: Iterable[NodeProbe | str]) -> str:
     """`node1`, `node1 and node2`, `node1, node2, node3 and 13 more`."""
+    names = [node if isinstance(node, str) else node.name for node in nodes]
     if len(names) <= 2:
         return " and ".join(names)
     if len(names) <= 4:

@@ -1,5 +1,6 @@
-"""How a node's probe says something through whatever carries it: short lines that banners and other nodes' lines may
-stand between. Slurm cuts lines at 1 KiB and mixes those of its tasks; a login shell may greet.
+"""Send the results of a node's probe as short lines, which may be mixed with banners and other nodes' lines.
+
+Slurm cuts lines at 1 KiB and mixes those of its tasks; a login shell may print a greeting.
 
     distdbg-probe NODE KIND 1/2 <base64 of compressed JSON>
 """
@@ -26,7 +27,7 @@ def pack(node: str, kind: str, value: dict[str, Any]) -> Iterator[str]:
         yield f"distdbg-probe {node} {kind} {number}/{len(chunks)} {chunk}"
 
 
-class Unpacker:
+class ProbeUnpacker:
     """`take(line)` gives (node, kind, value) with the last line of each; what is not ours is kept in `noise`."""
 
     def __init__(self) -> None:

@@ -24,6 +24,12 @@ class MemoryKill:
     t: float | None = None
 
 
+def killed_pid(text: str) -> int | None:
+    """Of whom the kernel says in this line that it killed it for memory."""
+    found = _KILLED.search(text)
+    return int(found[1]) if found else None
+
+
 def memory_kills(messages: Iterable[tuple[str, float | None]]) -> list[MemoryKill]:
     """The kernel numbers pids as its own namespace sees them: a container's may differ.
 

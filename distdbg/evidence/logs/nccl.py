@@ -23,6 +23,8 @@ from distdbg.model import MOST_RANKS
 _LINE = re.compile(
     r"^(?:\[[\d-]+[ T][\d:.]+\] )?(?P<host>[\w.-]+):\d+:\d+ \[-?\d+\] .*?NCCL (?P<level>INFO|WARN) (?P<text>.*)$"
 )
+#: Wherever it stands in a line, with the pid.
+_PROCESS = re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{1,9}):\d{1,9} \[-?\d+\] .*?NCCL (?:INFO|WARN)")
 _BARE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<text>.*)$")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 _NETWORK = re.compile(r"^(?:\[Rank \d+\] )?Using (?:non-device net plugin version \d+|network (?P<name>.+?))\s*$")
@@ -111,6 +113,17 @@ def rank_in_nccl_log(text: str) -> int | None:
     """Whose it is, where it has one rank in all communicators that it tells of; of several, one may be a part's."""
     found = {int(m[1]) for _, _, said in _lines(text, 1) for m in _MEMBER.finditer(said)}
     return found.pop() if len(found) == 1 and max(found) <= MOST_RANKS else None
+
+
+def process_in_nccl_line(line: str) -> tuple[str, int] | None:
+    """(host, pid) of the process that wrote it; None for a line that is not NCCL's."""
+    found = _PROCESS.search(line) if "NCCL" in line else None
+    return (found["host"], int(found["pid"])) if found else None
+
+
+def all_of_nccl(text: str) -> bool:
+    """As NCCL_DEBUG_FILE has it: what the rank itself printed is elsewhere."""
+    return all(" NCCL " in line or line.startswith("NCCL version") for line in text.split("\n") if line.strip())
 
 
 _Lines = list[tuple[int, str, str]]

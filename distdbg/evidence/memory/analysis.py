@@ -1,4 +1,4 @@
-"""From a snapshot's plain containers to what it tells, device by device."""
+"""Analyse a snapshot, read as plain containers, device by device."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from distdbg.evidence.memory.answer import (
     Columns,
     MemoryAnswer,
     Moment,
-    OutOfMemory,
+    OomVerdict,
     SegmentsOf,
     StackInfo,
     warm_up,
 )
 from distdbg.evidence.memory.digest import Digest, window
 from distdbg.evidence.memory.leaks import leaks, thinned
-from distdbg.evidence.memory.levels import MOST_HOLDERS, Levels, highest_between, levels, moment, seconds_at, steps
+from distdbg.evidence.memory.levels import MOST_HOLDERS, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory.oom import out_of_memory
 from distdbg.evidence.memory.segments import asked_for, inside_segments, kept_open, standing_empty
-from distdbg.evidence.memory.stacks import Group, place
-from distdbg.evidence.memory.trace import Trace, read_snapshot
+from distdbg.evidence.memory.stacks import AllocationStack, place
+from distdbg.evidence.memory.trace import MemoryTrace, read_snapshot
 
 _MOST_PHASES = 400
 
@@ -33,7 +33,7 @@ def analyse(snapshot: object, holders: int = MOST_HOLDERS) -> list[MemoryAnswer]
     return [analyse_trace(trace, holders) for trace in read_snapshot(snapshot)]
 
 
-def analyse_trace(trace: Trace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
+def analyse_trace(trace: MemoryTrace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
     found = levels(trace)
     ends, ends_from = steps(trace, found)
     grown, why_not = leaks(trace, ends, found)
@@ -41,7 +41,12 @@ def analyse_trace(trace: Trace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
     peak = moment(trace, found, found.peak, _without(trace, digest, found.peak), holders)
     last = moment(trace, found, trace.events - 1, most=holders)
     oom = out_of_memory(trace, found, ends)
-    overview, detail = _pictures(trace, found, digest)
+    if digest is None:
+        overview, detail = Columns(0, 0, (), ((trace.start,),), (found.reserved_after(-1),), (0.0,)), None
+    else:
+        order, around = digest.weights(), window(found, found.peak)
+        overview = digest.columns(order)
+        detail = Digest(trace, found, *around).columns(order) if around else None
     bounds, inside = thinned(ends), inside_segments(trace)
     answer = MemoryAnswer(
         device=trace.device,
@@ -75,7 +80,7 @@ def analyse_trace(trace: Trace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
     return _numbered(answer, trace.stacks.groups)
 
 
-def _without(trace: Trace, digest: Digest | None, peak: int) -> dict[int, int]:
+def _without(trace: MemoryTrace, digest: Digest | None, peak: int) -> dict[int, int]:
     if digest is None:
         return {}
     standing = {trace.group[n] for n in range(len(trace.birth)) if trace.birth[n] <= peak < trace.death[n]}
@@ -83,30 +88,21 @@ def _without(trace: Trace, digest: Digest | None, peak: int) -> dict[int, int]:
     return {group: digest.without(group) for group in largest}
 
 
-def _pictures(trace: Trace, found: Levels, digest: Digest | None) -> tuple[Columns, Columns | None]:
-    if digest is None:
-        return Columns(0, 0, (), ((trace.start,),), (found.reserved_after(-1),), (0.0,)), None
-    order = digest.weights()
-    around = window(found, found.peak)
-    detail = Digest(trace, found, *around).columns(order) if around else None
-    return digest.columns(order), detail
-
-
 # -- stacks are named once, and only those that something refers to -------------------------------------------------
 
 
-def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
+def _numbered(answer: MemoryAnswer, groups: list[AllocationStack]) -> MemoryAnswer:
     numbers: dict[int, int] = {}
 
     def of(group: int) -> int:
         return numbers.setdefault(group, len(numbers))
 
-    def told(found: tuple[SegmentsOf, ...]) -> tuple[SegmentsOf, ...]:
+    def numbered(found: tuple[SegmentsOf, ...]) -> tuple[SegmentsOf, ...]:
         return tuple(replace(segments, stack=of(segments.stack)) for segments in found)
 
     peak, last = _moment(answer.peak, of), _moment(answer.last, of)
     found = tuple(replace(leak, stack=of(leak.stack)) for leak in answer.leaks)
-    oom: OutOfMemory | None = replace(answer.oom, stack=of(answer.oom.stack)) if answer.oom else None
+    oom: OomVerdict | None = replace(answer.oom, stack=of(answer.oom.stack)) if answer.oom else None
     at_oom = _moment(answer.at_oom, of) if answer.at_oom else None
     overview = _columns(answer.overview, of)
     detail = _columns(answer.detail, of) if answer.detail else None
@@ -119,8 +115,8 @@ def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
         at_oom=at_oom,
         overview=overview,
         detail=detail,
-        asked_for=told(answer.asked_for),
-        kept_open=told(answer.kept_open),
+        asked_for=numbered(answer.asked_for),
+        kept_open=numbered(answer.kept_open),
         stacks=tuple(_info(groups[g]) for g in numbers),
     )
 
@@ -133,7 +129,7 @@ def _columns(columns: Columns, of: Callable[[int], int]) -> Columns:
     return replace(columns, stacks=tuple(of(s) for s in columns.stacks))
 
 
-def _info(group: Group) -> StackInfo:
+def _info(group: AllocationStack) -> StackInfo:
     own = group.user
     return StackInfo(
         label=group.label,

@@ -1,4 +1,4 @@
-"""What one device's memory snapshot tells, once it is read: small, whatever the snapshot's size was, and plain JSON.
+"""The analysis of one device's memory snapshot: small, whatever the snapshot's size was, and plain JSON.
 
 It crosses from the bounded process that reads a snapshot to the one that asked, and it is what diffs compare.
 """
@@ -48,7 +48,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Moment:
-    """All that stands after one event; event -1 is the state before the first one."""
+    """All live memory after one event; event -1 is the state before the first one."""
 
     event: int
     #: seconds since the trace's first event; None without times
@@ -82,7 +82,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class SegmentsOf:
-    """Bytes of segments, and how many they are, that are told of a stack (evidence/memory/segments.py)."""
+    """Bytes and number of the segments that belong to a stack (evidence/memory/segments.py)."""
 
     stack: int
     bytes: int
@@ -90,7 +90,7 @@ class SegmentsOf:
 
 
 @dataclass(frozen=True)
-class SegmentMap:
+class SegmentSpans:
     """One segment at the OOM: spans of (offset, size, state), state `used`, `pending` or `free`."""
 
     address: int
@@ -102,7 +102,7 @@ class SegmentMap:
 
 
 @dataclass(frozen=True)
-class OutOfMemory:
+class OomVerdict:
     """The failed request and what there was. `verdict` is short, fragmented or limited."""
 
     event: int
@@ -127,12 +127,12 @@ class OutOfMemory:
     how_many: int
     #: steps that ended after it: it was caught, and tried again with less
     steps_after: int = 0
-    segments: tuple[SegmentMap, ...] = ()
+    segments: tuple[SegmentSpans, ...] = ()
     more_segments: int = 0
 
     @property
     def missing(self) -> int:
-        """Bytes that would have been enough, had nobody held them; 0 where memory was not what was missing."""
+        """Bytes that would have been enough if these holders had freed them; 0 where memory was not short."""
         return {"short": self.by, "fragmented": self.request - self.largest_hole}.get(self.verdict, 0)
 
 
@@ -150,7 +150,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class MemoryAnswer:
-    """One device of one file. `path` and `rank` are set by whoever knows them."""
+    """One device of one file. The caller sets `path` and `rank` where it knows them."""
 
     device: int
     events: int
@@ -166,7 +166,7 @@ class MemoryAnswer:
     steps_from: str
     leaks: tuple[Leak, ...]
     leaks_unknown: str
-    oom: OutOfMemory | None
+    oom: OomVerdict | None
     at_oom: Moment | None
     overview: Columns
     detail: Columns | None
@@ -190,9 +190,14 @@ class MemoryAnswer:
     def who(self) -> str:
         return f"rank {self.rank}" if self.rank is not None else f"device {self.device}"
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The rank, if it is known."""
+        return () if self.rank is None else (self.rank,)
+
 
 def warm_up(boundaries: int) -> int:
-    """Of so many boundaries of steps, how many belong to it: lazily made state, caches."""
+    """The number of step boundaries that belong to the warm-up: lazily made state, caches."""
     return max(1, boundaries // 5)
 
 
@@ -204,27 +209,18 @@ def from_plain(plain: Mapping[str, Any]) -> MemoryAnswer:
     """The reverse, from JSON. Raises KeyError, TypeError or ValueError for what is none."""
     values = dict(plain)
     values["stacks"] = tuple(_made(StackInfo, s) for s in plain["stacks"])
-    values["peak"], values["last"] = _moment(plain["peak"]), _moment(plain["last"])
-    values["at_oom"] = _moment(plain["at_oom"]) if plain["at_oom"] is not None else None
     values["leaks"] = tuple(_made(Leak, leak) for leak in plain["leaks"])
     for name in ("asked_for", "kept_open"):
         values[name] = tuple(_made(SegmentsOf, s) for s in plain.get(name, ()))
-    values["oom"] = _oom(plain["oom"]) if plain["oom"] is not None else None
-    values["overview"] = _columns(plain["overview"])
-    values["detail"] = _columns(plain["detail"]) if plain["detail"] is not None else None
+    for name in ("peak", "last", "at_oom"):
+        if (moment := plain[name]) is not None:
+            values[name] = _made(Moment, {**moment, "holders": tuple(_made(Holder, h) for h in moment["holders"])})
+    for name in ("overview", "detail"):
+        if (columns := plain[name]) is not None:
+            values[name] = _made(Columns, {**columns, "bytes": tuple(map(tuple, columns["bytes"]))})
+    if (oom := plain["oom"]) is not None:
+        values["oom"] = _made(OomVerdict, {**oom, "segments": tuple(_made(SegmentSpans, s) for s in oom["segments"])})
     return _made(MemoryAnswer, values)
-
-
-def _moment(plain: Mapping[str, Any]) -> Moment:
-    return _made(Moment, {**plain, "holders": tuple(_made(Holder, h) for h in plain["holders"])})
-
-
-def _oom(plain: Mapping[str, Any]) -> OutOfMemory:
-    return _made(OutOfMemory, {**plain, "segments": tuple(_made(SegmentMap, s) for s in plain["segments"])})
-
-
-def _columns(plain: Mapping[str, Any]) -> Columns:
-    return _made(Columns, {**plain, "bytes": tuple(tuple(row) for row in plain["bytes"])})
 
 
 def _made(kind: type[_T], plain: Mapping[str, Any]) -> _T:

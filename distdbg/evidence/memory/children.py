@@ -1,4 +1,4 @@
-"""The memory of a rank's children over its steps, from the looks of its agent: loaders' workers, mostly."""
+"""Collect the memory of a rank's children over its steps, mostly loader workers, from the looks of its agent."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class Child:
 
 
 def children(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, tuple[Child, ...]]:
-    """By rank, from lines of metrics.jsonl. What is no look is passed over."""
+    """The children of each rank, from lines of metrics.jsonl. Other lines are skipped."""
     found: dict[int, dict[int, list[tuple[int, int, int]]]] = {}
     commands: dict[int, str] = {}
     for _, line in lines:
-        for told in dicts(line.get("ranks")):
-            rank, looks = integer(told, "rank"), told.get("children")
+        for row in dicts(line.get("ranks")):
+            rank, looks = integer(row, "rank"), row.get("children")
             for look in looks if rank is not None and isinstance(looks, list) else ():
                 if not (isinstance(look, list) and len(look) == 3 and all(type(n) is int for n in look[:2])):
                     continue
                 pid, size, command = look
                 commands[pid] = str(command)[:60]
                 of = found.setdefault(rank or 0, {})
-                epochs = integer(told, "epochs")
-                step = integer(told, "step") or 0
+                epochs = integer(row, "epochs")
+                step = integer(row, "step") or 0
                 of.setdefault(pid, []).append((step, size, -1 if epochs is None else epochs))
     return {
         rank: tuple(Child(pid, commands[pid], tuple(points)) for pid, points in list(of.items())[-_MOST:])

@@ -1,4 +1,4 @@
-"""The most that a rank had allocated of its GPU, by torch's own maximum in the lines of memory.jsonl that were read.
+"""Find the most that a rank allocated of its GPU, by torch's own maximum in the lines of memory.jsonl.
 
 A line has what torch saw since the start, or since the script last reset it (Max_MA): the last one tells of the whole
 run, a peak within a backward too, although lines are few and only some of a long file are read.
@@ -31,7 +31,7 @@ class DevicePeak:
 
 
 def device_peak(series: MemorySeries) -> DevicePeak | None:
-    """None where no line tells of a GPU."""
+    """None where no line is about a GPU."""
     read = sorted({(p.step, p.highest) for p in (*series.course, *series.points) if p.highest})
     if not read:
         return None

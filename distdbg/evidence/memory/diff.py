@@ -1,4 +1,4 @@
-"""Two snapshots side by side: who holds more, and where. Stacks are the same if the user's lines are."""
+"""Compare two snapshots: which stacks hold more. Stacks are the same if the user's lines are."""
 
 from __future__ import annotations
 
@@ -39,10 +39,7 @@ class Difference:
 
 def difference(a: MemoryAnswer, b: MemoryAnswer) -> list[Difference]:
     """At the peaks and at the ends; the largest change first."""
-    return [
-        _moments("at the peak", a, a.peak, b, b.peak),
-        _moments("at the end", a, a.last, b, b.last),
-    ]
+    return [_moments("at the peak", a, a.peak, b, b.peak), _moments("at the end", a, a.last, b, b.last)]
 
 
 def _moments(when: str, a: MemoryAnswer, before: Moment, b: MemoryAnswer, after: Moment) -> Difference:

@@ -1,4 +1,4 @@
-"""Active memory over time by stack, in so few numbers that a page can hold it: columns, each at its highest moment."""
+"""Reduce active memory over time by stack to few columns for a page, each at its highest moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from distdbg.evidence.memory.answer import Columns
 from distdbg.evidence.memory.levels import Levels, seconds_at
-from distdbg.evidence.memory.trace import Trace
+from distdbg.evidence.memory.trace import MemoryTrace
 
 MOST_COLUMNS = 768
 MOST_STACKS = 40
@@ -18,7 +18,7 @@ MOST_STACKS = 40
 class Digest:
     """All stacks by column; `columns` keeps those that matter."""
 
-    def __init__(self, trace: Trace, found: Levels, first: int, last: int) -> None:
+    def __init__(self, trace: MemoryTrace, found: Levels, first: int, last: int) -> None:
         """Events `first` to `last`, both included; -1 is the state before the first event."""
         self.trace, self.found, self.first, self.last = trace, found, first, last
         self.samples = _samples(found, first, last)
@@ -82,7 +82,7 @@ def _samples(found: Levels, first: int, last: int) -> list[int]:
 
 
 def _before(samples: Sequence[int], first: int, last: int) -> Sequence[int]:
-    """For each event from `first` on: how many samples lie before it."""
+    """The number of samples before each event from `first` on."""
     table = array("i", bytes(4 * (last - first + 2)))
     for sample in samples:
         table[sample - first + 1] += 1

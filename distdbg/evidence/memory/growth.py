@@ -1,4 +1,4 @@
-"""Does a figure grow with the steps, and go on growing? Series of a run's memory, and the judgement on them.
+"""Judge whether a figure of a run's memory grows with the steps, and continues to grow.
 
 A series is looked at after its warm-up, the first third of its steps, in six parts of equal length. What grows has a
 higher level in each part than in the one before, by about as much each time. A start that ends, a cache that fills, a
@@ -33,7 +33,7 @@ _ON_THE_LINE = 0.1
 
 @dataclass(frozen=True)
 class Point:
-    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was heard.
+    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was seen.
 
     `within` is how much more it had within the step than at its end, `asked` what it may write to, touched or not.
     """
@@ -57,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Cycle:
-    """What one count saw go in the middle of a collection; `owner` is `Class (file)`, empty where nobody was found."""
+    """Objects that a collection freed during one count; `owner` is `Class (file)`, empty where none was found."""
 
     freed: int
     bytes: int
@@ -74,7 +74,7 @@ class MemorySeries:
     path: str = ""
     growing: tuple[Mapping[str, Any], ...] = ()
     counted_at: int | None = None
-    #: the line of facts.jsonl (1-based), and whether an epoch's end could be heard
+    #: the line of facts.jsonl (1-based), and whether ends of epochs are counted
     line: int | None = None
     loads: bool = False
     cycles: tuple[Cycle, ...] = ()
@@ -122,15 +122,16 @@ class Growth:
 
 
 def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
-    """Of (step, bytes, epochs), in order. None for less than `least` bytes and `share` of the first level."""
+    """The growth of a series of (step, bytes, epochs), in order. None below `least` bytes or `share` of the first
+    level."""
     return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= FEWEST else None
 
 
-def since(values: Sequence[tuple[int, int, int]], told: Growth) -> int:
+def since(values: Sequence[tuple[int, int, int]], trend: Growth) -> int:
     """The step at which it began: before the judged part, as far back as what it was is on the line."""
-    begun = told.first
-    for step, size, _ in reversed([value for value in values if value[0] < told.first]):
-        if abs(size - told.levels[0] + told.slope * (told.first - step)) > _ON_THE_LINE * told.total:
+    begun = trend.first
+    for step, size, _ in reversed([value for value in values if value[0] < trend.first]):
+        if abs(size - trend.levels[0] + trend.slope * (trend.first - step)) > _ON_THE_LINE * trend.total:
             break
         begun = step
     return begun
@@ -155,7 +156,7 @@ def _by_step(values: Sequence[tuple[int, int, int]], least: int, share: float) -
 
 
 def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | None:
-    """Of each part the lowest, and its step: what a spike or a saw's tooth adds is given back."""
+    """The lowest value of each part, and its step: what spikes and sawteeth add is given back."""
     first, length = kept[0][0], (kept[-1][0] - kept[0][0]) / _PARTS
     if length <= 0:
         return None
@@ -166,7 +167,8 @@ def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | Non
 
 
 def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
-    """Without the first epoch, which is the warm-up. The newest may still run: it has only to begin higher."""
+    """The growth from epoch to epoch, without the first one, which is the warm-up. The newest may still run: it only
+    has to begin higher."""
     looks: dict[int, list[tuple[int, int, int]]] = {}
     for value in values:
         looks.setdefault(value[2], []).append(value)
@@ -192,32 +194,31 @@ def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) 
 def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
                 facts: Sequence[tuple[int, Mapping[str, Any]]],
                 course: Sequence[tuple[int, Mapping[str, Any]]] = ()) -> MemorySeries | None:  # fmt: skip
-    """From a rank's memory.jsonl and facts; None where `--memory` was not asked for. `course`: where `lines` is cut."""
+    """The series of a rank's memory.jsonl and facts; None without `--memory`. `course`: where `lines` is cut."""
     points = [point for _, line in lines if (point := _point(line)) is not None]
     found = [(n, fact) for n, fact in facts if fact.get("kind") == "census"]
     cycles = tuple(_cycle(n, fact) for n, fact in facts if fact.get("kind") == "cycles")
     if not points and not found:
         return None
     number, census = found[-1] if found else (None, {})
-    growing = census.get("growing")
-    told = tuple(entry for entry in growing if isinstance(entry, dict)) if isinstance(growing, list) else ()
+    growing = tuple(dicts(census.get("growing")))
     loads = (integer(census, "epochs") or 0) >= 0 and bool(census)
     spread = tuple(point for _, line in course if (point := _point(line)) is not None)
     return MemorySeries(
-        tuple(points), path, told, integer(census, "step"), number, loads, cycles, spread or tuple(points)
+        tuple(points), path, growing, integer(census, "step"), number, loads, cycles, spread or tuple(points)
     )
 
 
 def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:
-    told = fact.get("owners")
-    owners = told if isinstance(told, dict) else {}
+    value = fact.get("owners")
+    owners = value if isinstance(value, dict) else {}
     owner = max(owners, key=lambda name: integer(owners, name) or 0, default="")
     freed, size, step = (integer(fact, name) or 0 for name in ("freed", "bytes", "step"))
     return Cycle(freed, size, owner, step, line)
 
 
 def _point(line: Mapping[str, Any]) -> Point | None:
-    """Max_MA is since the start, or since the script last reset it: where more is told than is reserved, it is old."""
+    """Max_MA counts since the start or the script's last reset. Where it exceeds what is reserved, it is old."""
     phases = line.get("phases")
     figures = [p for p in phases.values() if isinstance(p, dict)] if isinstance(phases, dict) else []
     step, last = integer(line, "step"), figures[-1] if figures else {}
@@ -244,18 +245,18 @@ def _point(line: Mapping[str, Any]) -> Point | None:
 
 
 def node_memory(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> NodeMemory:
-    """From a node's metrics.jsonl: what its ranks were, and what was left."""
+    """The memory of a node's ranks, and what was left, from its metrics.jsonl."""
     points: dict[int, list[Point]] = {}
     headroom, of, steps = None, "", dict[int, int]()
     for _, line in lines:
         ranks = dicts(line.get("ranks"))
         seen: dict[int, int] = {}
-        for told in ranks:
-            rank, step, anon, epochs = (integer(told, name) for name in ("rank", "step", "anon", "epochs"))
+        for row in ranks:
+            rank, step, anon, epochs = (integer(row, name) for name in ("rank", "step", "anon", "epochs"))
             if rank is not None and step is not None and anon:  # one that is gone has nothing
                 points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
                 seen[rank] = step
-        memory, dead = line.get("memory"), any(told.get("alive") is False for told in ranks)
+        memory, dead = line.get("memory"), any(row.get("alive") is False for row in ranks)
         if isinstance(memory, dict) and seen and not dead and (left := _headroom(memory)) is not None:
             (headroom, of), steps = left, seen
     return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path, children(lines), steps)

@@ -1,4 +1,4 @@
-"""A rank's host snapshot (`*.host.json.gz`, worker/memory/host.py) as plain records; the rest of it is left out."""
+"""Read a rank's host snapshot (`*.host.json.gz`, worker/memory/host.py) as plain records; the rest is left out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, text
+from distdbg.evidence.jsonl import dicts, integer, text
 
 SCHEMA = "distdbg.host-memory/1"
 
 
 @dataclass(frozen=True)
 class TensorGroup:
-    """Tensors of one kind and shape; `bytes` of each storage once, whatever its device."""
+    """Tensors of one kind and shape; `bytes` counts each storage once, on any device."""
 
     kind: str
     shape: tuple[int, ...]
@@ -44,23 +44,18 @@ def host_snapshot(value: Mapping[str, Any], path: str) -> HostSnapshot | None:
     if value.get("schema") != SCHEMA:
         return None
     figures, tensors = (value[n] if isinstance(value.get(n), dict) else {} for n in ("figures", "tensors"))
-    held = {_key(entry): entry for entry in _entries(value, "largest")}
+    held = {_key(entry): entry for entry in dicts(value.get("largest"))}
     return HostSnapshot(
         path=path,
         rank=integer(value, "rank"),
         step=integer(value, "step"),
         why=text(value, "why"),
         figures={name: size for name in figures if (size := integer(figures, name)) is not None},
-        groups=tuple(_group(entry, held.get(_key(entry), {})) for entry in _entries(value, "groups")),
+        groups=tuple(_group(entry, held.get(_key(entry), {})) for entry in dicts(value.get("groups"))),
         tensors=integer(tensors, "count") or 0,
         with_graph=integer(tensors, "with_graph") or 0,
         missing=text(value, "missing"),
     )
-
-
-def _entries(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = value.get(name)
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str, str]:

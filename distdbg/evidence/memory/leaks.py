@@ -1,4 +1,4 @@
-"""Which stacks hold more from step to step: a leak grows for as long as the trace goes on; a cache, once.
+"""Find stacks that hold more from step to step: a leak grows for as long as the trace goes on; a cache, once.
 
 Sampled where steps end, so that what rises and falls within a step does not count. Without the ends of steps nothing
 is said: the layers of one forward pass fill memory just as a leak does. What each step makes anew (a batch, its logits)
@@ -14,13 +14,13 @@ from itertools import accumulate, pairwise
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import Leak, warm_up
 from distdbg.evidence.memory.levels import Levels, highest_between
-from distdbg.evidence.memory.trace import Trace
+from distdbg.evidence.memory.trace import MemoryTrace
 
 _MOST_POINTS = 512
 _MOST_LEAKS = 20
 
 
-def leaks(trace: Trace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak, ...], str]:
+def leaks(trace: MemoryTrace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak, ...], str]:
     """Ranked by how fast they grow; or why nothing can be said."""
     if not ends:
         return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
@@ -30,7 +30,9 @@ def leaks(trace: Trace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak
         return (), f"the trace has {len(bounds)} steps: a trend needs {thresholds.LEAK_STEPS} after the first"
     worth = max(thresholds.LEAK_BYTES, int(levels.active_after(levels.peak) * thresholds.LEAK_SHARE))
     steps_a_point = len(ends) / len(bounds)
-    passing = _rise(_in_passing(levels, bounds)[warm:])
+    # the peak of each stretch between two boundaries, above what is allocated at its end
+    highest = zip(highest_between(levels, bounds), bounds, strict=True)
+    passing = _rise([most - levels.active_after(bound) for most, bound in highest][warm:])
     found: list[Leak] = []
     longer: list[tuple[int, int]] = []
     for group, points, count, most in _series(trace, bounds):
@@ -45,18 +47,12 @@ def leaks(trace: Trace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak
     return ranked, _longer(trace, [group for _, group in sorted(longer, reverse=True)]) if longer and not ranked else ""
 
 
-def _in_passing(levels: Levels, bounds: Sequence[int]) -> list[int]:
-    """What each stretch between two boundaries needs at its highest, beyond what stands at its end."""
-    highest = highest_between(levels, bounds)
-    return [most - levels.active_after(bound) for most, bound in zip(highest, bounds, strict=True)]
-
-
 def _rise(points: Sequence[int]) -> float:
     third = max(1, len(points) // 3)
     return (sum(points[-third:]) - sum(points[:third])) / third
 
 
-def _longer(trace: Trace, groups: Sequence[int]) -> str:
+def _longer(trace: MemoryTrace, groups: Sequence[int]) -> str:
     label = trace.stacks.groups[groups[0]].label
     more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
     return (
@@ -84,7 +80,7 @@ def grows(points: Sequence[int]) -> bool:
     return all(b > a for a, b in pairwise(means)) and rises >= 3 and fallen <= grown / 4 and steady
 
 
-def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int, int]]:
+def _series(trace: MemoryTrace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int, int]]:
     """(group, bytes at each boundary, allocations that cross one, and how many any of them crosses) for each stack that
     holds anything at any."""
     width = len(bounds)
@@ -109,7 +105,7 @@ def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int
 
 
 def _lookup(bounds: Sequence[int], events: int) -> array[int]:
-    """For each event: how many boundaries lie before it, which is the number of the first that does not."""
+    """For each event the number of boundaries before it, which is the index of the first boundary after it."""
     table = array("i", bytes(4 * (events + 2)))
     for bound in bounds:
         table[bound + 1] += 1

@@ -1,4 +1,4 @@
-"""How much stood when: active and reserved memory by event, the steps of the training, and who holds what then."""
+"""Compute active and reserved memory by event, the steps of the training, and the stacks that hold memory then."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from distdbg.evidence.frames import BACKWARD, FORWARD, INIT, OPTIMIZER
 from distdbg.evidence.memory.answer import (
     ACTIVATIONS,
     BEFORE_RECORDING,
@@ -20,11 +21,11 @@ from distdbg.evidence.memory.answer import (
     Moment,
 )
 from distdbg.evidence.memory.owners import module_of_name
-from distdbg.evidence.memory.stacks import BACKWARD, FORWARD, INIT, OPTIMIZER, Group
-from distdbg.evidence.memory.trace import Trace, living_at
+from distdbg.evidence.memory.stacks import AllocationStack
+from distdbg.evidence.memory.trace import MemoryTrace, living_at
 
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-#: The largest are told; of a file that is compared with another, so many that all are.
+#: The largest are listed; of a file that is compared with another, practically all.
 MOST_HOLDERS, COMPARED_HOLDERS = 40, 2000
 _MOST_MODULES = 40
 _FEWEST_STEPS = 3
@@ -44,21 +45,21 @@ class Levels:
     active: array[int]
     reserved_at: list[int]
     reserved: list[int]
-    #: the event after which the most is active; -1 where nothing later exceeds what stood at the start
+    #: the event after which the most is active; -1 where nothing later exceeds the memory at the start
     peak: int
 
     def active_after(self, event: int) -> int:
         return self.active[event + 1]
 
     def active_between(self, first: int, last: int) -> array[int]:
-        """After each event from `first` to `last`, both included."""
+        """The active bytes after each event from `first` to `last`, both included."""
         return self.active[first + 1 : last + 2]
 
     def reserved_after(self, event: int) -> int:
         return self.reserved[bisect_right(self.reserved_at, event) - 1]
 
 
-def levels(trace: Trace) -> Levels:
+def levels(trace: MemoryTrace) -> Levels:
     active = array("q", accumulate(trace.delta, initial=trace.start))
     changes = [(r.at, _RESERVES[r.action] * r.size) for r in trace.rare if r.action in _RESERVES]
     at_end = sum(segment.size for segment in trace.segments)
@@ -69,8 +70,8 @@ def levels(trace: Trace) -> Levels:
 # -- steps --------------------------------------------------------------------------------------------------------
 
 
-def steps(trace: Trace, levels: Levels) -> tuple[list[int], str]:
-    """The event after which each step is over, and what told it. Empty where nothing does."""
+def steps(trace: MemoryTrace, levels: Levels) -> tuple[list[int], str]:
+    """The event after which each step is over, and the source of that. Empty where nothing marks steps."""
     if len(trace.marks) > _FEWEST_STEPS:  # the first one's beginning may have been dropped
         return [event - 1 for event, _ in trace.marks[1:]], f"distdbg's marks, from step {trace.marks[0][1]:,} on"
     ends = [bisect_left(trace.time_us, last) for _, last in trace.steps_us if trace.time_us]
@@ -119,7 +120,7 @@ class Kinds:
     """What an allocation is: by its name, where the file has that and it still stands, else by the phase of its birth
     and by whether it outlives that phase."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: MemoryTrace) -> None:
         self.trace = trace
         self._modules: dict[int, str] = {}
         # An error ends a forward as its backward would: the exception frees what it meets, saved or not.
@@ -144,14 +145,15 @@ class Kinds:
         return _kind(group, lasting=lasting)
 
     def named(self, n: int) -> tuple[str, str] | None:
-        """(kind, name) of a tensor that stood when the file was written."""
+        """(kind, name) of a tensor that was alive when the file was written."""
         trace = self.trace
         if trace.owners is None or trace.death[n] != trace.events:
             return None
         return trace.owners.named(trace.device, trace.address[n], trace.size[n])
 
     def module(self, n: int) -> str:
-        """By the name, else by the forward that it was allocated in; "" where neither is known."""
+        """The module of an allocation, by its name, else by the forward that allocated it; "" where neither is
+        known."""
         trace = self.trace
         if trace.owners is None:
             return ""
@@ -163,12 +165,12 @@ class Kinds:
         return self._modules[group]
 
     def _end(self, event: int) -> int:
-        """Where the phase ends that an event is in."""
+        """The event at which the phase of `event` ends."""
         place = bisect_right(self._at, event)
         return self._at[place] if place < len(self._at) else self.trace.events
 
 
-def _kind(group: Group, *, lasting: bool) -> str:
+def _kind(group: AllocationStack, *, lasting: bool) -> str:
     if group.accumulates:
         return GRADIENTS
     if not lasting:
@@ -177,9 +179,9 @@ def _kind(group: Group, *, lasting: bool) -> str:
 
 
 def moment(
-    trace: Trace, found: Levels, event: int, without: Mapping[int, int] | None = None, most: int = MOST_HOLDERS
+    trace: MemoryTrace, found: Levels, event: int, without: Mapping[int, int] | None = None, most: int = MOST_HOLDERS
 ) -> Moment:
-    """All that stands after an event: the `most` largest holders, and what the others hold together."""
+    """All live memory after an event: the `most` largest holders, and what the others hold together."""
     kinds = Kinds(trace)
     by_group: dict[int, list[int]] = {}
     by_kind: dict[tuple[int, str], int] = {}
@@ -224,8 +226,9 @@ def moment(
     )
 
 
-def _without_a_stack(trace: Trace, birth: int) -> str:
-    """The phase of what no stack tells one of: a loss that the script's own lines compute, a hook of the backward."""
+def _without_a_stack(trace: MemoryTrace, birth: int) -> str:
+    """The phase of an allocation without a phase in its stack: a loss that the script itself computes, a backward
+    hook."""
     return BEFORE_RECORDING if birth < 0 else trace.marked_phase(birth) or "elsewhere"
 
 
@@ -241,7 +244,7 @@ def _largest(by_module: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, 
     return {name: dict(sorted(by_module[name].items(), key=lambda item: -item[1])) for name in order}
 
 
-def seconds_at(trace: Trace, event: int) -> float | None:
+def seconds_at(trace: MemoryTrace, event: int) -> float | None:
     """Since the first event, by the trace's own clock."""
     times = trace.time_us
     if not times or not times[0] or event < 0:

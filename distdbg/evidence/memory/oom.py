@@ -1,4 +1,4 @@
-"""The verdict on an out-of-memory error, by going back to it: was it really short, or only in pieces?
+"""Judge an out-of-memory error: was memory really short, or only fragmented?
 
 A snapshot shows the segments at its end. Between the error and that end segments were given back and made; taken
 back one by one, latest first, they are what there was when the request failed.
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.evidence.memory import thresholds
-from distdbg.evidence.memory.answer import OutOfMemory, SegmentMap
+from distdbg.evidence.memory.answer import OomVerdict, SegmentSpans
 from distdbg.evidence.memory.levels import Levels
-from distdbg.evidence.memory.trace import GRAIN, Rare, Segment, Trace, living_at
+from distdbg.evidence.memory.trace import GRAIN, MemoryTrace, Rare, Segment, living_at
 
 MIB = 1 << 20
 #: torch's allocator: requests up to here come from small segments of 2 MiB
@@ -37,7 +37,7 @@ class _Range:
     of: Segment
 
 
-def out_of_memory(trace: Trace, found: Levels, ends: Sequence[int] = ()) -> OutOfMemory | None:
+def out_of_memory(trace: MemoryTrace, found: Levels, ends: Sequence[int] = ()) -> OomVerdict | None:
     """The last one in the trace; None where there was none. `ends` are the events after which steps are over."""
     events = [r for r in trace.rare if r.action == "oom"]
     if not events:
@@ -55,7 +55,7 @@ def out_of_memory(trace: Trace, found: Levels, ends: Sequence[int] = ()) -> OutO
     verdict, by = _verdict(event, needed, reserved, usable)
     pending = sum(size for m in maps for _, size, state in m.spans if state == PENDING)
     shown = _shown(maps)
-    return OutOfMemory(
+    return OomVerdict(
         event=event.at,
         request=event.size,
         needed=needed,
@@ -117,7 +117,10 @@ def rewound(segments: Sequence[Segment], later: Iterable[Rare]) -> list[_Range]:
         elif event.action == "segment_free":
             ranges[event.address] = _Range(event.address, event.address + event.size, _gone(event))
         elif event.action == "segment_map":
-            _unmap(ranges, event)
+            begin, end = event.address, event.address + event.size
+            for r in [r for r in ranges.values() if r.start < end and r.end > begin]:
+                del ranges[r.start]
+                ranges |= {a: _Range(a, b, r.of) for a, b in ((r.start, begin), (end, r.end)) if a < b}
         elif event.action == "segment_unmap":
             _map_again(ranges, event)
     return [ranges[at] for at in sorted(ranges)]
@@ -127,15 +130,6 @@ def _gone(event: Rare, *, expandable: bool = False) -> Segment:
     """What was given back, by its size alone: pages for large requests are of 20 MiB."""
     small = event.size % _LARGE_SEGMENT != 0 if expandable else event.size <= _SMALL_SEGMENT
     return Segment(event.address, event.size, event.stream, small, expandable, event.pool)
-
-
-def _unmap(ranges: dict[int, _Range], event: Rare) -> None:
-    begin, end = event.address, event.address + event.size
-    for r in [r for r in ranges.values() if r.start < end and r.end > begin]:
-        del ranges[r.start]
-        for a, b in ((r.start, begin), (end, r.end)):
-            if a < b:
-                ranges[a] = _Range(a, b, r.of)
 
 
 def _map_again(ranges: dict[int, _Range], event: Rare) -> None:
@@ -148,7 +142,7 @@ def _map_again(ranges: dict[int, _Range], event: Rare) -> None:
     ranges[begin] = _Range(begin, end, of)
 
 
-# -- what stands in them ------------------------------------------------------------------------------------------
+# -- what they contain ------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -160,7 +154,7 @@ class _Blocks:
     state: list[str]
 
 
-def _blocks(trace: Trace, event: int) -> _Blocks:
+def _blocks(trace: MemoryTrace, event: int) -> _Blocks:
     whole = {b.address: b.size for s in trace.segments for b in s.blocks if b.state.startswith("active")}
     waiting = {(end, size) for since, end, size in trace.pending if since <= event < end}
     rows = []
@@ -174,7 +168,7 @@ def _blocks(trace: Trace, event: int) -> _Blocks:
     return _Blocks([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows])
 
 
-def _map(r: _Range, blocks: _Blocks, usable: bool) -> SegmentMap:
+def _map(r: _Range, blocks: _Blocks, usable: bool) -> SegmentSpans:
     """Its spans in order, neighbours of one state as one."""
     spans: list[tuple[int, int, str]] = []
 
@@ -195,10 +189,10 @@ def _map(r: _Range, blocks: _Blocks, usable: bool) -> SegmentMap:
         at = max(at, min(begin + blocks.size[n], r.end))
         add(begin, at, blocks.state[n])
     add(at, r.end, FREE)
-    return SegmentMap(r.start, r.end - r.start, r.of.stream, r.of.small, usable, tuple(spans))
+    return SegmentSpans(r.start, r.end - r.start, r.of.stream, r.of.small, usable, tuple(spans))
 
 
-def _shown(maps: list[SegmentMap]) -> tuple[SegmentMap, ...]:
+def _shown(maps: list[SegmentSpans]) -> tuple[SegmentSpans, ...]:
     """Those with most to see, in the order of addresses; of too many spans the smallest gaps are closed."""
     chosen = sorted(maps, key=lambda m: (not m.usable, -m.size))[:_MOST_SEGMENTS]
     room = max(8, 8 * _MOST_SPANS // max(1, len(chosen)))

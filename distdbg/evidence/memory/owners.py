@@ -1,4 +1,4 @@
-"""Whose memory it is, by name: what a rank that distdbg launched writes beside torch's own part of a snapshot.
+"""Read the names of memory that a rank of distdbg writes beside torch's own part of a snapshot.
 
     "distdbg": {"schema": "distdbg.owners/1", "left_out": 0,
                 "blocks": [[device, address, bytes, "parameters", "layers.0.weight"], …],
@@ -26,7 +26,7 @@ _MOST_TEXT = 300
 _ROUNDING = 2 << 20
 #: Of a path, what is a number: the layers of a stack are one line.
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-#: What stands before the parameter's name in that of an optimizer's tensor.
+#: What precedes the parameter's name in that of an optimizer's tensor.
 OF = " of "
 
 Frame = tuple[str, int, str]
@@ -57,9 +57,9 @@ class Owners:
         return known[1], known[2]
 
     def module_of(self, frames: Sequence[Frame]) -> str:
-        """The innermost module that these frames, innermost first, are in the forward of; "" for none.
+        """The innermost module whose forward contains these frames, innermost first; "" for none.
 
-        Modules of one class stand in many places: those around it say which, as far as they can.
+        A class may have many modules: the modules around it say which, as far as possible.
         """
         within = [found for frame in frames if (found := self._forward(frame)) is not None]
         if not within:
@@ -74,24 +74,24 @@ class Owners:
         return within[0].cls
 
     def _forward(self, frame: Frame) -> _Forward | None:
-        """Of several that a line lies in, the innermost: a class may stand in another's function."""
+        """The innermost forward that contains a line: one class may be defined in another's function."""
         file, line, _ = frame
         fits = [f for f in self._forwards.get(file, ()) if f.first <= line <= f.last]
         return max(fits, key=lambda f: f.first, default=None)
 
 
-def read_owners(told: object) -> Owners | None:
+def read_owners(value: object) -> Owners | None:
     """None for what is none. Whatever is wrong in it is left out: it only adds names."""
-    if not isinstance(told, dict) or not str(told.get("schema", "")).startswith("distdbg.owners/"):
+    if not isinstance(value, dict) or not str(value.get("schema", "")).startswith("distdbg.owners/"):
         return None
-    owners = Owners(whole=told.get("left_out") == 0)
-    for entry in _list(told.get("blocks")):
+    owners = Owners(whole=value.get("left_out") == 0)
+    for entry in _list(value.get("blocks")):
         if isinstance(entry, list | tuple) and len(entry) == 5:
             device, address, size, kind, name = entry
             numbers = all(isinstance(number, int) for number in (device, address, size))
             if numbers and kind in OWNED and isinstance(name, str):
                 owners.blocks[device, address] = size, kind, name[:_MOST_TEXT]
-    for entry in _list(told.get("forwards")):
+    for entry in _list(value.get("forwards")):
         if isinstance(entry, list | tuple) and len(entry) == 5:
             file, first, last, cls, paths = entry
             if isinstance(file, str) and isinstance(first, int) and isinstance(last, int) and isinstance(cls, str):
@@ -102,7 +102,7 @@ def read_owners(told: object) -> Owners | None:
 
 
 def module_of_name(name: str) -> str:
-    """`layers.*` for `exp_avg of layers.3.weight`: the layers of a stack together. "" for what stands in no module."""
+    """`layers.*` for `exp_avg of layers.3.weight`: the layers of a stack together. "" for a name in no module."""
     path = name.rpartition(OF)[2].partition(" and ")[0]
     return folded(path.rpartition(".")[0])
 

@@ -1,4 +1,4 @@
-"""Whose requests made torch reserve more after the warm-up, and whose blocks keep it from giving that back."""
+"""Find requests that made torch reserve more after the warm-up, and blocks that keep it from giving that back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import SegmentsOf
-from distdbg.evidence.memory.trace import Segment, Trace, living_at
+from distdbg.evidence.memory.trace import MemoryTrace, Segment, living_at
 
 #: each segment at the trace's end, with the bytes in it by stack
 Inside = list[tuple[Segment, dict[int, int]]]
@@ -15,12 +15,12 @@ _GROW = ("segment_alloc", "segment_map")
 _MOST = 5
 
 
-def asked_for(trace: Trace, after: int) -> tuple[SegmentsOf, ...]:
-    """By stack, most bytes first: the segments that the device was asked for after an event."""
+def asked_for(trace: MemoryTrace, after: int) -> tuple[SegmentsOf, ...]:
+    """The segments that the device was asked for after an event, by stack, most bytes first."""
     return _most((r.group, r.size) for r in trace.rare if r.action in _GROW and r.at > after)
 
 
-def inside_segments(trace: Trace) -> Inside:
+def inside_segments(trace: MemoryTrace) -> Inside:
     segments = sorted(trace.segments, key=lambda s: s.address)
     starts = [segment.address for segment in segments]
     inside: list[dict[int, int]] = [{} for _ in segments]

@@ -1,4 +1,4 @@
-"""Stacks of a memory snapshot: what stands under whose line, and in which phase of training it was allocated.
+"""Classify the stacks of a memory snapshot: by the user's line, and by the phase of training.
 
 A snapshot's stacks mix Python and C++ frames, the innermost first. Here a stack becomes a *group*: its Python frames,
 or, where it has none (autograd's own thread), the node of the backward graph. The line that is named is the innermost
@@ -12,30 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.frames import is_user, module_path
+from distdbg.evidence.frames import (
+    BACKWARD,
+    DATA,
+    FORWARD,
+    INIT,
+    OPTIMIZER,
+    AllocatedFor,
+    allocated_for,
+    is_user,
+    origin_of,
+    phase_of,
+)
 from distdbg.evidence.memory.answer import BEFORE_RECORDING, GRADIENTS, INPUTS, PARAMETERS, REPLICAS
 
-FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "init", "data"
-#: what stood before the recording began, or whose stack was not recorded
+#: allocated before the recording began, or without a recorded stack
 BEFORE, NO_STACK = "allocated before recording began", "no stack recorded"
 AUTOGRAD = "no Python frame (autograd's thread, mostly)"
 
 _NODE = re.compile(r"\b(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
 _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
-#: where FSDP makes room for parameters that it gathers, the storages of its flat ones included
-_GATHERS = frozenset({"alloc_storage", "_alloc_storage", "init_all_gather_outputs", "alloc_all_gather_outputs"})
-#: where DDP makes its buckets, and once again in the order in which gradients came
-_BUCKETS = frozenset({"_ddp_init_helper", "_pre_forward", "forward"})
-#: where DataParallel, DDP and FSDP copy a batch to their device, below the model's forward
-_WRAPPERS_MOVE = frozenset({("torch/nn/parallel/comm.py", "scatter"), ("torch/distributed/utils.py", "to_map")})
-#: where frameworks copy a batch; below a forward Accelerate moves activations between devices by the same function
-_FRAMEWORKS_MOVE = frozenset({
-    ("accelerate/utils/operations.py", "send_to_device"), ("transformers/trainer.py", "_prepare_input"),
-    ("lightning/fabric/utilities/apply_func.py", "batch_to"), ("lightning_fabric/utilities/apply_func.py", "batch_to"),
-})  # fmt: skip
+_HELD = {AllocatedFor.REPLICAS: REPLICAS, AllocatedFor.BUCKETS: GRADIENTS}
 #: `.to(device)` and `.cuda()` of one tensor, in C++; the same with a dtype alone has no Device there
 _TO_DEVICE = "torch::autograd::dispatch_to(at::Tensor const&, c10::Device"
-#: so near the allocation stands the function of a library that copies a batch
+#: this near the allocation is the function of a library that copies a batch
 _NEAR = 6
 _WORKSPACE = re.compile(r"(?:cublas|cuBLAS|cudnn|cusolver|Workspace|workspace)")
 _MOST_TEXT = 300
@@ -49,7 +49,7 @@ class ImplausibleValue(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AllocationStack:
     """`frames` are Python's, innermost first: (file, line, function). `op` is torch's own name where it has none."""
 
     frames: tuple[tuple[str, int, str], ...]
@@ -87,24 +87,20 @@ def place(frame: tuple[str, int, str]) -> str:
     return f"{file.rpartition('/')[2] or '?'}:{line} {function}"
 
 
-def is_python(file: str) -> bool:
-    return file.endswith(".py") or file.startswith(("<ipython", "<frozen", "<string", "<stdin"))
-
-
 @dataclass
 class Stacks:
     """Interns stacks: a snapshot names the same frame by the same object, so that its identity is asked first."""
 
-    groups: list[Group] = field(default_factory=list)
+    groups: list[AllocationStack] = field(default_factory=list)
     #: True once a frame of C++ was seen: then a stack without Python frames is no mere lack of record
     native: bool = False
-    _by_group: dict[Group, int] = field(default_factory=dict)
+    _by_group: dict[AllocationStack, int] = field(default_factory=dict)
     _by_frames: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _frame_of: dict[int, tuple[str, int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.before = self._number(Group((), op=BEFORE, holds=BEFORE_RECORDING))
-        self.none = self._number(Group((), op=NO_STACK))
+        self.before = self._number(AllocationStack((), op=BEFORE, holds=BEFORE_RECORDING))
+        self.none = self._number(AllocationStack((), op=NO_STACK))
 
     def number(self, frames: Sequence[Any], metadata: object = "") -> int:
         """The group of a stack as the snapshot has it. The frames' objects must live as long as stacks are read.
@@ -121,12 +117,13 @@ class Stacks:
         return found
 
     def settle(self) -> None:
-        """Without C++ frames, what has no frame at all was allocated where no Python runs: autograd's thread."""
+        """Mark the stack without frames as autograd's: without C++ frames, only its thread allocates without any
+        frame."""
         traced = any(group.frames for group in self.groups)
         if traced and not self.native:
-            self.groups[self.none] = Group((), phase=BACKWARD, op=AUTOGRAD)
+            self.groups[self.none] = AllocationStack((), phase=BACKWARD, op=AUTOGRAD)
 
-    def _number(self, group: Group) -> int:
+    def _number(self, group: AllocationStack) -> int:
         found = self._by_group.setdefault(group, len(self.groups))
         if found == len(self.groups):
             self.groups.append(group)
@@ -134,15 +131,15 @@ class Stacks:
 
     def _new(self, frames: Sequence[Any], metadata: str) -> int:
         whole = [self._frame(frame) for frame in frames]
-        python = tuple(f for f in whole if is_python(f[0]))
-        natives = [f[2] for f in whole if not is_python(f[0])]
+        python = tuple(f for f in whole if origin_of(f[0]).is_python)
+        natives = [f[2] for f in whole if not origin_of(f[0]).is_python]
         self.native = self.native or bool(natives)
         phase, accumulates = _phase(python, natives)
         workspace = any(_WORKSPACE.search(name) for name in natives)
         op = "" if python else _op(natives)
         holds = _held(python) or (INPUTS if _copies_a_batch(python, natives, phase) else "")
-        return self._number(Group(python[:_MOST_FRAMES], phase, op, metadata[:_MOST_TEXT], accumulates, workspace,
-                                  holds))  # fmt: skip
+        frames, module = python[:_MOST_FRAMES], metadata[:_MOST_TEXT]
+        return self._number(AllocationStack(frames, phase, op, module, accumulates, workspace, holds))
 
     def _frame(self, frame: Any) -> tuple[str, int, str]:  # noqa: ANN401
         found = self._frame_of.get(id(frame))
@@ -166,39 +163,25 @@ def _phase(python: Sequence[tuple[str, int, str]], natives: Sequence[str]) -> tu
     """The phase, and whether it is the accumulation of a gradient."""
     if any("Engine::" in name for name in natives):
         return BACKWARD, any("AccumulateGrad" in name or "accumulateGrad" in name for name in natives)
-    forward = init = False
-    for file, _, function in python:
-        if "torch/utils/data/" in file:  # a transform's forward, too, makes data
-            return DATA, False
-        if "torch/optim/" in file or (function == "step" and "optim" in file.rpartition("/")[2].lower()):
-            return OPTIMIZER, False
-        if function == "backward" or (file.endswith("torch/utils/checkpoint.py") and "recompute" in function):
-            return BACKWARD, False
-        if function in ("_call_impl", "_wrapped_call_impl", "forward"):
-            forward = True
-        elif function == "__init__" or (file.endswith("nn/modules/module.py") and function in ("_apply", "to", "cuda")):
-            init = True
-    return (FORWARD if forward else INIT if init else ""), False
+    found = [phase_of(file, function) for file, _, function in python]
+    # A transform's forward makes data, and that of a recomputation is a part of the backward.
+    decides = (phase for phase in found if phase in (DATA, OPTIMIZER, BACKWARD))
+    return next(decides, FORWARD if FORWARD in found else INIT if INIT in found else ""), False
 
 
 def _held(python: Sequence[tuple[str, int, str]]) -> str:
-    """Made in a forward, and no activation of it: gathered parameters, DataParallel's copies of them, and DDP's
-    buckets, a copy of the gradients."""
-    if any(function in _GATHERS and "torch/distributed/" in file for file, _, function in python[:3]):
-        return PARAMETERS
-    file, _, function = python[0] if python else ("", 0, "")
-    if function == "broadcast_coalesced" and file.endswith("torch/nn/parallel/comm.py"):
-        return REPLICAS
-    return GRADIENTS if function in _BUCKETS and file.endswith("torch/nn/parallel/distributed.py") else ""
+    """Made in a forward, and no activation of it."""
+    made = [allocated_for(file, function) for file, _, function in python[:3]]
+    return PARAMETERS if AllocatedFor.PARAMETERS in made else "".join(_HELD.get(one, "") for one in made[:1] if one)
 
 
 def _copies_a_batch(python: Sequence[tuple[str, int, str]], natives: Sequence[str], phase: str) -> bool:
     """Made below a loader, or moved by what moves batches; in the script's own lines, by the call in C++ alone."""
-    near = {(module_path(file), function) for file, _, function in python[:_NEAR]}
-    if phase == DATA or near & _WRAPPERS_MOVE:
+    near = {allocated_for(file, function) for file, _, function in python[:_NEAR]}
+    if phase == DATA or AllocatedFor.BATCH in near:
         return True
-    outside = python and not phase
-    return bool(outside and (near & _FRAMEWORKS_MOVE or any(name.startswith(_TO_DEVICE) for name in natives)))
+    moved = AllocatedFor.BATCH_OF_FRAMEWORK in near or any(name.startswith(_TO_DEVICE) for name in natives)
+    return bool(python) and not phase and moved
 
 
 def _op(natives: Sequence[str]) -> str:

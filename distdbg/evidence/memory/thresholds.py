@@ -1,6 +1,6 @@
 """The thresholds by which memory snapshots are judged, each with its unit and its reason.
 
-Shares are fractions of 1. Limits of what is read, kept or printed stand where they are applied.
+Shares are fractions of 1. Limits of what is read, kept or printed are where they are applied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A memory snapshot's plain containers become arrays: a table of allocations for each device, and its rare events.
+"""Turn a memory snapshot's plain containers into arrays: allocations of each device, and its rare events.
 
 An allocation has a birth and a death, both the number of an event; -1 is before the trace, its length after it. What
 stood before is found from the end: it is what the segments hold, or what is freed, without having been allocated here.
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from distdbg.evidence.frames import BACKWARD, FORWARD, OPTIMIZER
 from distdbg.evidence.memory.owners import KEY, Owners, read_owners
-from distdbg.evidence.memory.stacks import BACKWARD, FORWARD, OPTIMIZER, ImplausibleValue, Stacks
+from distdbg.evidence.memory.stacks import ImplausibleValue, Stacks
 
 #: Stacks tell the phase closer, and of the backward's threads, too; where they tell none, the mark's does.
 _MARK = re.compile(r"ddbg (\d{1,12}) ([fbo])")
@@ -44,7 +45,7 @@ class Rare(NamedTuple):
     group: int
 
 
-class Block(NamedTuple):
+class SegmentBlock(NamedTuple):
     address: int
     size: int
     requested: int
@@ -59,11 +60,11 @@ class Segment:
     small: bool
     expandable: bool
     pool: str
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[SegmentBlock, ...] = ()
 
 
 @dataclass
-class Trace:
+class MemoryTrace:
     """One device. `birth`, `death`, `size`, `group`, `address` have an entry an allocation."""
 
     device: int
@@ -85,9 +86,9 @@ class Trace:
     segments: list[Segment] = field(default_factory=list)
     #: (first, last) time of each optimizer step that an annotation names
     steps_us: list[tuple[int, int]] = field(default_factory=list)
-    #: (event, step) where a step begins that distdbg's own marks name (worker/memory/marks.py)
+    #: (event, step) where a step begins that distdbg's own marks name (worker/memory/snapshots.py)
     marks: list[tuple[int, int]] = field(default_factory=list)
-    #: (event, phase) where a phase begins that these marks name; "" where a text of the script's stands in their place
+    #: (event, phase) where a phase begins that these marks name; "" where the script set a text of its own instead
     marked: list[tuple[int, str]] = field(default_factory=list)
     #: blocks whose stack is known although the trace lacks their allocation: a ring dropped it
     dropped_blocks: int = 0
@@ -98,14 +99,14 @@ class Trace:
     #: None where the file has no names
     owners: Owners | None = None
 
-    def named(self, event: int, told: object) -> object:
-        """What stands beside an allocation: a module that the script has named, or our mark, which is kept apart."""
-        found = _MARK.fullmatch(told) if isinstance(told, str) else None
+    def named(self, event: int, metadata: object) -> object:
+        """The metadata of an allocation: a module that the script named, or our mark, which is kept apart."""
+        found = _MARK.fullmatch(metadata) if isinstance(metadata, str) else None
         phase = _MARKED[found[2]] if found else ""
         if not self.marked or self.marked[-1][1] != phase:
             self.marked.append((event, phase))
         if found is None:
-            return told
+            return metadata
         step = int(found[1])
         if not self.marks or self.marks[-1][1] < step:
             self.marks.append((event, step))
@@ -117,7 +118,7 @@ class Trace:
         return self.marked[place - 1][1] if place else ""
 
 
-def read_snapshot(snapshot: object) -> list[Trace]:
+def read_snapshot(snapshot: object) -> list[MemoryTrace]:
     """A trace for each device that did anything. Takes the snapshot apart while it reads. Raises NotASnapshot."""
     if isinstance(snapshot, list) and snapshot:  # torch.cuda.memory_snapshot(): the segments alone
         snapshot = {"segments": snapshot}
@@ -127,11 +128,11 @@ def read_snapshot(snapshot: object) -> list[Trace]:
     if not isinstance(traces, list) or len(traces) > _MOST_DEVICES:
         raise NotASnapshot("its device_traces are no list of devices")
     stacks = Stacks()
-    found: dict[int, Trace] = {}
+    found: dict[int, MemoryTrace] = {}
     try:
         for device, events in enumerate(traces):
             if events:
-                found[device] = _read_events(Trace(device, stacks), events)
+                found[device] = _read_events(MemoryTrace(device, stacks), events)
         _read_segments(found, stacks, snapshot["segments"])
         _read_annotations(found, snapshot.get("external_annotations") or ())
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -146,7 +147,7 @@ def read_snapshot(snapshot: object) -> list[Trace]:
     return [trace for _, trace in sorted(found.items())]
 
 
-def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- a call an event would double its time
+def _read_events(trace: MemoryTrace, events: list[Any]) -> MemoryTrace:  # noqa: PLR0915 -- a call an event would double its time
     trace.events = len(events)
     number, groups, before = trace.stacks.number, trace.stacks.groups, trace.stacks.before
     birth, death, sizes, group = trace.birth, trace.death, trace.size, trace.group
@@ -154,7 +155,7 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
     live: dict[int, int] = {}
     asked: dict[int, int] = {}
     phase = ""
-    told: object = ""
+    last_beside: object = ""
     module: object = ""
     end = trace.events
     completes = any(event["action"] == "free_completed" for event in events)
@@ -168,8 +169,8 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
         if action == "alloc":
             where = event["addr"]
             beside = event.get("user_metadata", "")
-            if beside != told:
-                told, module = beside, trace.named(index, beside)
+            if beside != last_beside:
+                last_beside, module = beside, trace.named(index, beside)
             which = number(event.get("frames") or (), module)
             live[where] = len(birth)
             birth.append(index)
@@ -212,7 +213,7 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
     return trace
 
 
-def _phases(trace: Trace) -> list[tuple[int, str]]:
+def _phases(trace: MemoryTrace) -> list[tuple[int, str]]:
     """Again, once it is known what the absence of a stack means."""
     found: list[tuple[int, str]] = []
     phase = ""
@@ -237,14 +238,14 @@ def _rare(index: int, event: Mapping[str, Any], group: int) -> Rare:
     )
 
 
-def _read_segments(found: dict[int, Trace], stacks: Stacks, segments: list[Any]) -> None:
+def _read_segments(found: dict[int, MemoryTrace], stacks: Stacks, segments: list[Any]) -> None:
     known = {device: _living(trace) for device, trace in found.items()}
     for entry in segments:
         device = _whole(entry.get("device", 0))
         if device not in found:
             if len(found) >= _MOST_DEVICES:
                 raise NotASnapshot("it names more devices than any machine has")
-            found[device], known[device] = Trace(device, stacks), set()
+            found[device], known[device] = MemoryTrace(device, stacks), set()
         trace = found[device]
         at = _whole(entry["address"])
         blocks = []
@@ -252,7 +253,7 @@ def _read_segments(found: dict[int, Trace], stacks: Stacks, segments: list[Any])
             size = _whole(raw["size"])
             address = _whole(raw.get("address", at))
             at = address + size
-            block = Block(address, size, _whole(raw.get("requested_size", size)) or size, str(raw["state"])[:24])
+            block = SegmentBlock(address, size, _whole(raw.get("requested_size", size)) or size, str(raw["state"])[:24])
             blocks.append(block)
             if block.state.startswith("active") and address not in known[device]:
                 _stood_before(trace, block, _frames_of(raw))
@@ -271,12 +272,12 @@ def _read_segments(found: dict[int, Trace], stacks: Stacks, segments: list[Any])
         trace.segments.sort(key=lambda s: s.address)
 
 
-def _living(trace: Trace) -> set[int]:
+def _living(trace: MemoryTrace) -> set[int]:
     end = trace.events
     return {a for a, death in zip(trace.address, trace.death, strict=True) if death == end}
 
 
-def _stood_before(trace: Trace, block: Block, frames: list[Any]) -> None:
+def _stood_before(trace: MemoryTrace, block: SegmentBlock, frames: list[Any]) -> None:
     trace.dropped_blocks += bool(frames) and trace.events > 0
     trace.birth.append(-1)
     trace.death.append(trace.events)
@@ -286,14 +287,14 @@ def _stood_before(trace: Trace, block: Block, frames: list[Any]) -> None:
 
 
 def _frames_of(block: Mapping[str, Any]) -> list[Any]:
-    """Of a block; in the files of torch 2.0 its stack stands in its history."""
+    """The frames of a block; in the files of torch 2.0 its stack is in its history."""
     frames = block.get("frames")
     if not frames and isinstance(block.get("history"), list) and block["history"]:
         frames = block["history"][0].get("frames")
     return frames if isinstance(frames, list) else []
 
 
-def _read_annotations(found: dict[int, Trace], annotations: object) -> None:
+def _read_annotations(found: dict[int, MemoryTrace], annotations: object) -> None:
     begun: dict[tuple[int, str], int] = {}
     for note in annotations if isinstance(annotations, list) else ():
         name, device, t = str(note.get("name", "")), _whole(note.get("device", 0)), _whole(note.get("time_us", 0))
@@ -318,7 +319,7 @@ def _whole(value: object) -> int:
 
 
 def _said(error: Exception) -> str:
-    """Without Python's own words, which say nothing about the file."""
+    """The error's message without Python's own words, which say nothing about the file."""
     if isinstance(error, ImplausibleValue):
         return str(error)
     if isinstance(error, KeyError):
@@ -326,6 +327,6 @@ def _said(error: Exception) -> str:
     return "a value in it has another type or is out of range"
 
 
-def living_at(trace: Trace, index: int) -> Iterator[int]:
-    """The allocations that stand once event `index` is over."""
+def living_at(trace: MemoryTrace, index: int) -> Iterator[int]:
+    """The allocations that are alive after event `index`."""
     return (n for n, (birth, death) in enumerate(zip(trace.birth, trace.death, strict=True)) if birth <= index < death)

@@ -1,4 +1,4 @@
-"""The calls of torch.distributed that a rank wrote down: worker/calls.py has the layout of its two files."""
+"""Read the calls of torch.distributed that a rank recorded: worker/calls.py has the layout of its two files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ class Call:
     line: int
     function: str
     peer: int | None = None
-    #: of the sends to this peer, the receives from it, or the collectives of the group, the how manyth: 1 to NUMBERS,
-    #: then 1 again; 0 where unknown
+    #: the sequence number among the sends to this peer, the receives from it, or the collectives of the group: 1 to
+    #: NUMBERS, then 1 again; 0 where unknown
     number: int = 0
     #: of what must be equally large on every rank: elements and their type; None and empty of anything else
     size: int | None = None
     dtype: str = ""
     #: torch's name of the group; empty for that of all ranks
     group: str = ""
+    #: of a collective of FSDP2: the unit's module, and forward or backward
+    module: str = ""
+    phase: str = ""
 
 
-_NO_SITE = ("", "", 0, "", "", "")
+_Site = tuple[str, str, int, str, str, str, str, str]
+_NO_SITE: _Site = ("", "", 0, "", "", "", "", "")
+#: Runs before the last two have less.
+_LEAST_FIELDS = 6
 
 
 def read_calls(raw: bytes, sites: str) -> list[Call]:
@@ -49,15 +55,17 @@ def read_calls(raw: bytes, sites: str) -> list[Call]:
         if not t:
             continue
         site, peer = word >> 32 & 0xFFFF, (word & 0xFFFFFFFF) - 1
-        operation, file, line, function, dtype, group = known[site - 1] if 0 < site <= len(known) else _NO_SITE
+        operation, file, line, function, dtype, group, module, phase = (
+            known[site - 1] if 0 < site <= len(known) else _NO_SITE
+        )
         had = peer if peer >= 0 else None, max(0, word >> 48), size - 1 if size > 0 else None
-        found.append(Call(t, operation, file, line, function, *had, dtype.removeprefix("torch."), group))
+        found.append(Call(t, operation, file, line, function, *had, dtype.removeprefix("torch."), group, module, phase))
     return found
 
 
-def _site(text: str) -> tuple[str, str, int, str, str, str]:
+def _site(text: str) -> _Site:
     fields = text.split("\t")
-    if len(fields) != len(_NO_SITE) or not fields[2].isdecimal():
+    if len(fields) not in (_LEAST_FIELDS, len(_NO_SITE)) or not fields[2].isdecimal():
         return _NO_SITE
-    operation, file, line, function, dtype, group = fields
-    return operation, file, int(line), function, dtype, group
+    operation, file, line, function, dtype, group, module, phase = (*fields, "", "")[: len(_NO_SITE)]
+    return operation, file, int(line), function, dtype, group, module, phase

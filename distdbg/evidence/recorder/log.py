@@ -1,17 +1,14 @@
-"""torch's flight recorder, one rank's dump reduced to a few arrays a group: what was begun, what is finished.
+"""One rank's dump of torch's flight recorder, reduced to a few arrays for each group: what began, what is finished.
 
-The form is torch's own (torch/csrc/distributed/c10d/FlightRecorder.hpp), from JSON or from a pickle. Two traps are
-known. On gloo `state` stays "scheduled" and completion is `retired`; send and recv are not recorded there. Sizes of
-some operations differ by right: a gather's root has outputs, an all_to_all has splits.
+Sizes of some operations differ by right: a gather's root has outputs, an all_to_all has splits.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from distdbg.evidence.ops import find
 from distdbg.evidence.stacks.threads import Frame
@@ -22,17 +19,9 @@ _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "i
 _RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
 _FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
-_MOST = 2**63
-_LONGEST_NAME = 200
-_LONGEST_PATH = 4096
-_MOST_FRAMES = 200
-#: Different reasons why entries are not used; more of them are counted under one.
-_MOST_REASONS = 8
+LONGEST_NAME = 200
 #: Backends whose operations a host only enqueues.
 ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
-#: The name of the entry that closes a coalesced call.
-_CLOSES = ":coalesced"
-_PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +31,12 @@ class Signature:
     operation: str
     must_agree: tuple[object, ...]
     sizes: str
+
+    @property
+    def rooted(self) -> bool:
+        """A root sends or receives: a rank may complete its part while others have not begun theirs."""
+        known = find(self.operation)
+        return known is not None and bool(known.root)
 
     def __str__(self) -> str:
         return f"{self.operation} {self.sizes}".rstrip()
@@ -64,7 +59,7 @@ class Signatures:
         return number
 
     def add(self, signature: Signature) -> int:
-        """Signatures that agree share a number: what may differ by right is not told apart."""
+        """Signatures that agree share a number: fields that may differ between ranks are ignored."""
         agreeing = ("", signature.operation, signature.must_agree)
         number = self._numbers.setdefault(agreeing, len(self.known))
         if number == len(self.known):
@@ -78,11 +73,11 @@ class Signatures:
         return kept if kept == history else history
 
     def members(self, text: object) -> tuple[int, ...]:
-        """Of a group, as a recorder writes them; one tuple for all ranks that write the same.
+        """The ranks of a group, as a recorder writes them; one tuple for all ranks that write the same.
 
         Empty where the recorder does not say. Raises ValueError with a clause about what is wrong with the text.
         """
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or text in ("", "[]"):
             return ()
         found = self._members.get(text)
         if found is None:
@@ -107,17 +102,21 @@ class GroupLog:
     signature: array[int] = field(default_factory=lambda: array("I"))
     created: array[int] = field(default_factory=lambda: array("q"))
     done: bytearray = field(default_factory=bytearray)
-    #: global ranks of its members, where the recorder tells them (NCCL's does, gloo's does not)
+    #: ms on the device from its start to its end, 0 for an operation without that; empty where no operation has it
+    #: (ProcessGroupNCCL measures it with TORCH_NCCL_ENABLE_TIMING or TORCH_NCCL_DESYNC_DEBUG)
+    duration: array[float] = field(default_factory=lambda: array("f"))
+    #: global ranks of its members, where the recorder has them (NCCL's does, gloo's does not)
     ranks: tuple[int, ...] = ()
     #: the backend of these operations: nccl, gloo, …; empty where no operation was recorded
     comm: str = ""
     #: whether the device has begun the oldest open operation; None where start times are not recorded
-    #: (ProcessGroupNCCL records them with TORCH_NCCL_ENABLE_TIMING or TORCH_NCCL_DESYNC_DEBUG)
     started: bool | None = None
     #: the user's lines that enqueued the oldest open operation, innermost first; a pickle has them, JSON does not
     lines: tuple[Frame, ...] = ()
     #: the newest sequence number that the host enqueued, where that is known and its operation is not
     enqueued: int = 0
+    #: the newest sequence number that the device completed, where that is known and its operation is not
+    completed: int = 0
 
     @property
     def on_device(self) -> bool:
@@ -129,6 +128,19 @@ class GroupLog:
         """The sequence number enqueued last; 0 where there is none."""
         return max(self.enqueued, self.sequence[-1] if self.sequence else 0)
 
+    def completes(self, sequence: int) -> bool:
+        """The device has completed it; also where it is older than what is kept."""
+        at = self.index(sequence)
+        if at is not None:
+            return bool(self.done[at])
+        return sequence <= self.completed or (bool(self.sequence) and sequence < self.sequence[0])
+
+    @property
+    def newest_completed(self) -> int:
+        """The sequence number completed last; 0 where none is known."""
+        at = self.done.rfind(1)
+        return max(self.completed, self.sequence[at] if at >= 0 else 0)
+
     @property
     def first_open(self) -> int | None:
         """Index of the oldest operation that is not finished."""
@@ -136,7 +148,7 @@ class GroupLog:
         return at if at >= 0 else None
 
     def index(self, sequence: int) -> int | None:
-        """Where `sequence` stands; None where it was never begun, or is too long ago to be kept."""
+        """The index of `sequence`; None where it was never begun, or is too old to be kept."""
         at = sequence - (self.sequence[0] if self.sequence else 0)
         if 0 <= at < len(self.sequence) and self.sequence[at] == sequence:
             return at
@@ -148,13 +160,15 @@ class GroupLog:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A send or recv that a recorder knows (NCCL's does): `peer` as the group counts."""
+    """A send or recv that a recorder knows (NCCL's does): `peer` as the group counts, None where a log does not tell;
+    `number` as its group counts transfers; those of one batch share it."""
 
     group: str
     sends: bool
-    peer: int
+    peer: int | None
     done: bool
     created: int
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -167,6 +181,8 @@ class RecorderLog:
     timeout_s: float | None = None
     #: how many entries the recorder has, and how many of them are not used, by the reason
     entries: int = 0
+    #: entries before these were made and are not kept
+    overrun: bool = False
     unused: dict[str, int] = field(default_factory=dict)
     #: groups whose list of ranks is not used: name -> reason
     unused_ranks: dict[str, str] = field(default_factory=dict)
@@ -174,6 +190,12 @@ class RecorderLog:
     @property
     def on_device(self) -> bool:
         return any(group.on_device for group in self.groups.values())
+
+    @property
+    def progress(self) -> tuple[object, ...]:
+        """What changes when the host enqueues anything or the device completes anything."""
+        groups = [(key, log.last, log.newest_completed) for key, log in sorted(self.groups.items()) if log.on_device]
+        return (*groups, len(self.transfers), sum(transfer.done for transfer in self.transfers))
 
     def losses(self) -> Iterator[tuple[str, str]]:
         """(what of it is not used, why), for the report."""
@@ -183,163 +205,8 @@ class RecorderLog:
             yield f"the ranks of group {group!r}", because
 
 
-def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
-    """None for what is no recorder's dump; entries that are not of the known form are counted in `unused`.
-
-    About 2 us an entry; nothing of `dump` is kept.
-    """
-    if not isinstance(dump, Mapping) or "version" not in dump or "pg_config" not in dump:
-        return None
-    entries = dump.get("entries", ())  # JSON leaves them out where nothing was recorded
-    if not isinstance(entries, (list, tuple)):
-        return None
-    reading = _Reading(signatures)
-    unused: dict[str, int] = {}
-    for entry in entries:
-        try:
-            reading.add(entry)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:  # noqa: PERF203 -- one bad entry
-            because = _why_unused(entry, error)
-            because = because if because in unused or len(unused) < _MOST_REASONS else "they have other faults"
-            unused[because] = unused.get(because, 0) + 1
-    log = reading.finish()
-    log.entries, log.unused = len(entries), unused
-    _add_ranks(log, dump.get("pg_config"), signatures)
-    return log
-
-
-class _Unusable(ValueError):
-    """Says what is wrong with an entry."""
-
-
-def _why_unused(entry: object, error: Exception) -> str:
-    if isinstance(error, _Unusable):
-        return str(error)
-    if not isinstance(entry, Mapping):
-        return "it is no object"
-    if isinstance(error, KeyError):
-        return f"it has no {str(error.args[0])[:40]!r}"
-    return "its fields are not of the form that torch writes"
-
-
-class _Growing:
-    """A group's history while it is read."""
-
-    __slots__ = (
-        "comm", "created", "description", "done", "frames", "last", "name", "own", "sequence", "signature", "started",
-    )  # fmt: skip
-
-    def __init__(self, name: object, description: object, comm: object, own: object) -> None:
-        self.name, self.description, self.comm = _text(name), _text(description), _text(comm)
-        self.own = own  # the number of the group object in its process: a name may be given again
-        self.last = -1
-        self.sequence: list[int] = []
-        self.signature = array("I")
-        self.created = array("q")
-        self.done = bytearray()
-        #: by operation, as `done`: the recorder has seen its start
-        self.started = bytearray()
-        #: of the oldest open operation, as torch writes them
-        self.frames: object = None
-
-    def finish(self, signatures: Signatures) -> GroupLog:
-        first, count = self.sequence[0], len(self.sequence)
-        plain = range(first, first + count)
-        sequence = (
-            plain if self.last == first + count - 1 and self.sequence == list(plain) else array("q", self.sequence)
-        )
-        first_open = self.done.find(0)
-        timed = any(self.started)
-        return GroupLog(
-            self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done,
-            comm=self.comm, started=bool(self.started[first_open]) if timed and first_open >= 0 else None,
-            lines=_users_lines(self.frames) if first_open >= 0 else (),
-        )  # fmt: skip
-
-
-class _Reading:
-    """One dump while it is read. A method a step would cost more than the step: `add` is the whole loop's body."""
-
-    def __init__(self, signatures: Signatures) -> None:
-        self._signatures = signatures
-        self._number = signatures.number
-        self._groups: dict[tuple[str, str], _Growing] = {}
-        self._transfers: list[Transfer] = []
-        #: group and number of the sends and receives that came last, then their places among the transfers
-        self._batch: list[Any] = []
-        self._shortest: int | None = None
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        name, description = entry["process_group"]
-        created = entry["time_created_ns"]
-        sequence = entry["collective_seq_id"]
-        if not (type(created) is int is type(sequence) and 0 <= created < _MOST and 0 <= sequence < _MOST):
-            raise _Unusable("its time or its sequence number is no whole number from 0 to 2^63")
-        done = entry["retired"] is True or entry["state"] == "completed"
-        timeout = entry.get("timeout_ms")
-        # Older torch writes none; the timeout only adds to what the entry says.
-        if type(timeout) is int and 0 < timeout < _MOST and (self._shortest is None or timeout < self._shortest):
-            self._shortest = timeout
-        if entry["is_p2p"]:
-            if found := _PEERS.search(entry["profiling_name"]):
-                peer = int(found["peer"][:9])
-                if peer >= MOST_RANKS:
-                    raise _Unusable(f"it names peer {peer}, and no job has more than {MOST_RANKS:,} ranks")
-                if self._batch[:1] != [(name, entry.get("p2p_seq_id"))]:
-                    self._batch = [(name, entry.get("p2p_seq_id"))]
-                self._batch.append(len(self._transfers))
-                self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
-            return
-        batch, self._batch = self._batch, []
-        if batch[:1] == [(name, entry.get("p2p_seq_id"))] and entry["profiling_name"].endswith(_CLOSES):
-            for at in batch[1:]:  # they have no events of their own: only this entry is ever completed
-                self._transfers[at] = replace(self._transfers[at], done=done)
-            return
-        comm = entry["profiling_name"].partition(":")[0]
-        group = self._groups.get((name, comm))
-        if group is None or (sequence < group.last and entry.get("pg_id") != group.own):  # made again under its name
-            group = self._groups[name, comm] = _Growing(name, description, comm, entry.get("pg_id"))
-        elif sequence == group.last:  # parts of one coalesced call share a number, and its last entry has the events
-            group.done[-1] = done if entry["profiling_name"].endswith(_CLOSES) else group.done[-1] & done
-            return
-        started = entry["state"] == "started" or bool(entry.get("time_discovered_started_ns"))
-        sizes, types = entry["input_sizes"], entry["input_dtypes"]
-        number = self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
-        group.created.append(created)
-        group.sequence.append(sequence)
-        group.signature.append(number)
-        group.done.append(done)
-        group.started.append(started)
-        if not done and group.frames is None:
-            group.frames = entry.get("frames") or ()
-        group.last = sequence
-
-    def finish(self) -> RecorderLog:
-        groups = {key: g.finish(self._signatures) for key, g in self._groups.items() if g.sequence}
-        seconds = self._shortest / 1000 if self._shortest is not None else None
-        return RecorderLog(groups, self._transfers, seconds)
-
-
-def _users_lines(frames: object) -> tuple[Frame, ...]:
-    """`[{"name": …, "filename": …, "line": …}, …]`, innermost first; what is not of this form is left out."""
-    found = []
-    for frame in frames[:_MOST_FRAMES] if isinstance(frames, (list, tuple)) else ():
-        name, file, line = (
-            (frame.get(key) for key in ("name", "filename", "line")) if isinstance(frame, Mapping) else ("",) * 3
-        )
-        if isinstance(name, str) and isinstance(file, str) and type(line) is int:
-            found.append(Frame(name[:_LONGEST_NAME], file[:_LONGEST_PATH], max(0, line)))
-    return tuple(frame for frame in found if frame.users)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a name")
-    return value[:_LONGEST_NAME]
-
-
 def _members(text: str) -> tuple[int, ...]:
-    """In the order that is written, which is the group's own."""
+    """The ranks in the order of the text, which is the group's own."""
     count = text.count(",") + 1
     if count > MOST_RANKS:
         raise ValueError(f"it lists {count:,} ranks, and no job has more than {MOST_RANKS:,}")
@@ -356,29 +223,8 @@ def _members(text: str) -> tuple[int, ...]:
     return ranks
 
 
-def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None:
-    """`{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}`. gloo's has one alone, under "": the default
-    group's, whose ranks are gone once another group was made.
-    """
-    by_name: dict[object, list[GroupLog]] = {}
-    for group in log.groups.values():
-        by_name.setdefault(group.name, []).append(group)
-        if group.description == "default_pg" and group.name:
-            by_name.setdefault("", []).append(group)
-    for name, told in groups.items() if isinstance(groups, Mapping) else ():
-        if name not in by_name or not isinstance(told, Mapping):
-            continue  # a group without any operation: nothing is said about it
-        try:
-            members = signatures.members(told.get("ranks"))
-        except ValueError as error:
-            log.unused_ranks[name] = str(error)[:_LONGEST_NAME]
-            continue
-        for group in by_name[name]:
-            group.ranks = members or group.ranks
-
-
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:
-    operation = str(profiling_name).rpartition(":")[2][:_LONGEST_NAME]
+    operation = str(profiling_name).rpartition(":")[2][:LONGEST_NAME]
     known = find(operation)
     if known is not None and not known.is_transfer:
         operation = known.name

@@ -1,4 +1,4 @@
-"""NCCL's own account of a job (its RAS subsystem): who has launched less than the others, and who is out of reach."""
+"""Read NCCL's own report of a job (its RAS subsystem): ranks that launched less than others, or do not answer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from distdbg.evidence import jsonl
 class RasRank:
     """One rank of a communicator. `launched`: operations since it was made, by kind; empty where it did not answer.
 
-    `unreachable` says why nothing was heard of it, in NCCL's words; empty where its process answered, also where that
-    has left the communicator.
+    `unreachable` says why it did not answer, in NCCL's words; empty where its process answered, even if that has left
+    the communicator.
     """
 
     rank: int
@@ -85,21 +85,21 @@ def unreachable(communicators: Iterable[Communicator]) -> dict[int, str]:
 
 
 def behind(communicators: Sequence[Communicator]) -> list[Behind]:
-    """Those whom others wait for and who wait for nobody themselves.
+    """Ranks that others wait for and that wait for no rank themselves.
 
-    Who has launched more than the last ones waits for them: it is no root, however far behind it is elsewhere. Where
-    nobody is left, they wait for each other, and it says nothing.
+    A rank that launched more than the last ones waits for them: it is no root, however far behind it is elsewhere.
+    Without roots the ranks wait for each other, and this says nothing.
     """
-    late: list[Behind] = []
+    behind_others: list[Behind] = []
     waiting: set[int] = set()
     for communicator in communicators:
-        heard = [rank for rank in communicator.ranks if rank.launched]
-        for operation in dict.fromkeys(name for rank in heard for name in rank.launched):
-            counts = {rank.pid: rank.launched.get(operation, 0) for rank in heard}
+        counting = [rank for rank in communicator.ranks if rank.launched]
+        for operation in dict.fromkeys(name for rank in counting for name in rank.launched):
+            counts = {rank.pid: rank.launched.get(operation, 0) for rank in counting}
             least, most = min(counts.values()), max(counts.values())
             if least < most:
                 last = tuple(pid for pid, count in counts.items() if count == least)
                 waiting |= counts.keys() - set(last)
-                late.append(Behind(communicator, operation, last, least, most))
-    roots = (replace(one, pids=tuple(pid for pid in one.pids if pid not in waiting)) for one in late)
+                behind_others.append(Behind(communicator, operation, last, least, most))
+    roots = (replace(one, pids=tuple(pid for pid in one.pids if pid not in waiting)) for one in behind_others)
     return [one for one in roots if one.pids]

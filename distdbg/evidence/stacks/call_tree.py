@@ -1,4 +1,4 @@
-"""The merged call tree of all ranks, as STAT draws it: what ranks share is drawn once, where they part it branches.
+"""Merge the call trees of all ranks, as STAT does: shared calls are one branch, which forks where ranks differ.
 
 Stacks are put into classes first, so the tree grows with the number of different stacks, not of ranks. The user's
 functions part by the line that they are at; functions of libraries do not: which line of torch polls is chance. A run
@@ -52,7 +52,7 @@ class Branch:
     entries: tuple[Entry, ...]
     branches: tuple[Branch, ...]
     here: RankSet
-    #: what C code the end of it stands in, where one rank's was looked at
+    #: the C code at the end of it, where one rank's was sampled
     native: str = ""
 
 
@@ -72,7 +72,7 @@ class CallTree:
             todo += [((*above, branch), inner) for inner in reversed(branch.branches)]
 
 
-class _Node:
+class _CallNode:
     __slots__ = ("children", "frame", "here", "native", "ranks")
 
     def __init__(self, frame: Step | None) -> None:
@@ -80,7 +80,7 @@ class _Node:
         self.ranks = 0
         self.here = 0
         self.native = ""
-        self.children: dict[_Key, _Node] = {}
+        self.children: dict[_Key, _CallNode] = {}
 
 
 def tree_of(dump: Dump) -> CallTree:
@@ -93,7 +93,7 @@ def call_tree(
 ) -> CallTree:
     """`source` gives a script's line, `natives` the C code at the end of a path."""
     known = classes.classes()
-    root = _Node(None)
+    root = _CallNode(None)
     for paths, ranks in known:
         _grow(root, paths, ranks.bits, natives or {})
     lines = source or (lambda _file, _line: "")
@@ -101,7 +101,7 @@ def call_tree(
     return CallTree(_ordered(branches), len(known), RankSet(root.ranks))
 
 
-def _grow(root: _Node, paths: Paths, bits: int, natives: Mapping[Path, str]) -> None:
+def _grow(root: _CallNode, paths: Paths, bits: int, natives: Mapping[Path, str]) -> None:
     root.ranks |= bits
     for path in paths:
         node = root
@@ -109,7 +109,7 @@ def _grow(root: _Node, paths: Paths, bits: int, natives: Mapping[Path, str]) -> 
             for key in _keys(step):
                 inner = node.children.get(key)
                 if inner is None:
-                    inner = node.children[key] = _Node(step)
+                    inner = node.children[key] = _CallNode(step)
                 node = inner
                 node.ranks |= bits
         node.here |= bits
@@ -123,8 +123,8 @@ def _keys(step: Step) -> tuple[_Key, ...]:
     return (function, ("line", "", step.line)) if step.users else (function,)
 
 
-def _branch(key: _Key, node: _Node, source: Callable[[str, int], str]) -> Branch:
-    """Follows a node as far as nobody leaves and nobody ends."""
+def _branch(key: _Key, node: _CallNode, source: Callable[[str, int], str]) -> Branch:
+    """Follow a node as long as all its ranks continue together."""
     chain = [(key, node)]
     while not node.here and len(node.children) == 1:
         ((key, node),) = node.children.items()
@@ -137,7 +137,7 @@ def _ordered(branches: Iterable[Branch]) -> tuple[Branch, ...]:
     return tuple(sorted(branches, key=lambda b: (-len(b.ranks), b.ranks.first)))
 
 
-def _entries(chain: list[tuple[_Key, _Node]], source: Callable[[str, int], str]) -> Iterator[Entry]:
+def _entries(chain: list[tuple[_Key, _CallNode]], source: Callable[[str, int], str]) -> Iterator[Entry]:
     library: list[Frame] = []
     for number, (key, node) in enumerate(chain):
         step = node.frame
@@ -168,7 +168,7 @@ def natives_of(dump: Dump) -> dict[Path, str]:
     """What a path's end is doing in C++: the innermost function that has a name of its own."""
     found: dict[Path, str] = {}
     for rank in dump.ranks.values():
-        main = rank.native_main
+        main = rank.native_judged
         if main is None:
             continue
         inner = []

@@ -1,8 +1,8 @@
-"""Where a rank stands: the paths from its outermost frame to where it is, as the merged call tree takes them.
+"""Find where each rank is: the paths from its outermost frame to its innermost, for the merged call tree.
 
 A rank has one path, its main thread's. A child process's path is added below it where the main thread waits for
 children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended or waits for
-one. Ranks with the same paths are one class: what is kept of a class is its paths once, and which ranks stand there.
+one. Ranks with the same paths are one class: what is kept of a class is its paths once, and which ranks are there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stacks.threads import Frame, Thread, main_thread
+from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread
 from distdbg.model import unfold_ranks
 
 #: A step of a path: a frame, or words for what is no frame ("child process", "thread watch_disk").
@@ -77,7 +77,7 @@ class StackClasses:
 
 
 def all_paths(dump: Dump) -> dict[int, Paths]:
-    """Of every rank of a dump, those that nothing was had of included."""
+    """The paths of every rank of a dump, also of ranks without stacks."""
     found = {number: paths_of_rank(rank) for number, rank in dump.ranks.items()}
     for number, because in dump.missing.items():
         found[number] = ((_no_stack(because),),)
@@ -103,9 +103,9 @@ def paths_of_rank(rank: RankDump) -> Paths:
 
 
 def paths_of(threads: Iterable[Thread], pid: int) -> Paths:
-    """The main thread's path first; every other begins with it and names what branches off."""
+    """The judged thread's path first; every other begins with it and names what branches off."""
     known = tuple(threads)
-    main = main_thread(known, pid)
+    main = judged_thread(known, pid)
     trunk = _path(main.frames) if main is not None else ("the main thread is gone",)
     found: dict[Path, None] = {trunk: None}
     if main is None or _ended(main):

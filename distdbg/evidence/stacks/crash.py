@@ -1,11 +1,11 @@
-"""What a process says when native code ends it: faulthandler's stack, C++'s last words."""
+"""Read the last output of a process that native code ended: faulthandler's stack, C++'s message."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from distdbg.evidence.stacks.tracebacks import Frame
+from distdbg.evidence.stacks.tracebacks import TracebackFrame
 
 _FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
 _STACK = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
@@ -25,10 +25,10 @@ class Crash:
     title: str
     text: str
     line: int
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[TracebackFrame, ...] = ()
 
     @property
-    def where(self) -> Frame | None:
+    def where(self) -> TracebackFrame | None:
         """The innermost frame of the user's own code; of a library where the crashing thread shows none of his."""
         own = [f for f in self.frames if not f.is_library]
         others = [f for f in self.frames if not f.is_ours]
@@ -43,24 +43,24 @@ def fatal_error(text: str) -> Crash | None:
     match = found[-1]
     rows = text[match.start() :].split("\n")[:_MOST_ROWS]
     stacks = [_stack(rows, at) for at, row in enumerate(rows) if _STACK.match(row)]
-    # A thread that Python does not know has crashed where none is "current": the user's own thread tells most then.
-    told = next((s for s in stacks if s[0].startswith("Current")), None) or next(
+    # Without a "current" thread, a thread that Python does not know crashed: then the user's own thread says most.
+    stack = next((s for s in stacks if s[0].startswith("Current")), None) or next(
         (s for s in reversed(stacks) if any(not f.is_library for f in s[2])), None
     )
     title, line = match[1].strip(), text.count("\n", 0, match.start())
-    if told is None:
+    if stack is None:
         return Crash(title, rows[0], line)
-    return Crash(title, "\n".join([rows[0], *told[1]]), line, told[2])
+    return Crash(title, "\n".join([rows[0], *stack[1]]), line, stack[2])
 
 
-def _stack(rows: list[str], at: int) -> tuple[str, list[str], tuple[Frame, ...]]:
+def _stack(rows: list[str], at: int) -> tuple[str, list[str], tuple[TracebackFrame, ...]]:
     """(headline, rows without our own frames, frames) of the thread whose stack begins at row `at`."""
     shown, frames = [rows[at]], []
     for row in rows[at + 1 :]:
         match = _FRAME.match(row)
         if match is None:
             break
-        frame = Frame(match[1], int(match[2]), match[3])
+        frame = TracebackFrame(match[1], int(match[2]), match[3])
         frames.append(frame)
         if not frame.is_ours:
             shown.append(row)

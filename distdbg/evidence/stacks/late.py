@@ -1,4 +1,4 @@
-"""Stacks of a rank, sampled by its agent while the others waited for it (launch/agent/straggler_stacks.py)."""
+"""Read the stacks of a straggler that its agent sampled while the others waited (launch/agent/straggler_stacks.py)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_CITED = 3
 
 @dataclass(frozen=True)
 class Sampled:
-    """The line of the user's code that most samples have, the deepest of each stack; `for_ms` and `usual_ms` are
-    medians: how long the rank had been in the phase by then, and what the phase takes the others in a step.
-    `innermost` is the function that the newest of them stood in, whosever that is."""
+    """The line of the user's code that most samples have, the deepest of each stack. `for_ms` and `usual_ms` are
+    medians: how long the rank had been in the phase by then, and the time of the phase on the other ranks in a step.
+    `innermost` is the innermost function of the newest of them, user's or not."""
 
     frame: Frame
     source: str
@@ -42,7 +42,7 @@ class _Sample:
 
 
 def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | None:
-    """None where nobody looked, or no stack has a line of the user's."""
+    """None where no stack was sampled, or no stack has a line of the user's."""
     samples = list(_samples(nodes, rank, phase))
     if not samples:
         return None

@@ -1,4 +1,4 @@
-"""The text that `py-spy dump` prints, read back into the form of its JSON, which evidence/stacks/threads.py reads.
+"""Read the text that `py-spy dump` prints into the form of its JSON, for evidence/stacks/threads.py.
 
 Process 123: python train.py
 Thread 123 (idle): "MainThread"

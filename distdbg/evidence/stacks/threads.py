@@ -1,7 +1,8 @@
-"""Python stacks of a process, as py-spy's JSON has them: threads of frames, the innermost first."""
+"""Read Python stacks of a process from py-spy's JSON: threads of frames, the innermost first."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,10 @@ from distdbg.evidence.frames import Activity, Origin, activity_of, module_path, 
 
 #: Frames of a thread that are kept, the innermost: those that a deep recursion repeats further out decide nothing.
 MOST_FRAMES = 500
+#: C libraries that only pass a call on, or wait on behalf of a caller.
+_PASSES_ON = re.compile(
+    r"(?:lib(?:c|pthread|m|dl|rt|gcc_s|stdc\+\+|ffi|python\d[\d.]*t?)[-.]|ld-|_ctypes\.|python\d*|\[)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,8 @@ class Frame:
     file: str
     line: int
     variables: Mapping[str, str] = field(default_factory=dict, compare=False)
+    #: of a C frame the shared library, where the file is a source; else empty
+    module: str = field(default="", compare=False)
 
     @property
     def origin(self) -> Origin:
@@ -37,13 +44,23 @@ class Frame:
     def native(self) -> bool:
         return origin_of(self.file) is Origin.NATIVE
 
+    @property
+    def library(self) -> str:
+        """The name of a C frame's shared library: `libc.so.6`."""
+        return (self.module or self.file).rpartition("/")[2] if self.native else ""
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether its C library (`libc.so.6`, `libffi.so.8`) names no culprit."""
+        return _PASSES_ON.match(self.library) is not None
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}" if self.line else f"{self.function} ({self.file})"
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One thread; `os_id` of the main thread is the pid. `frames[0]` is where it stands."""
+    """One thread; `os_id` of the main thread is the pid. `frames[0]` is the innermost frame."""
 
     pid: int
     os_id: int
@@ -61,13 +78,19 @@ class Thread:
         return tuple(f for f in self.frames if f.users)
 
     @property
+    def serves_a_launcher(self) -> bool:
+        """A launcher's loop in the rank, and nothing of the user's, of torch's or of a framework's within it."""
+        origins = {f.origin for f in self.frames}
+        return Origin.LAUNCHER in origins and origins.isdisjoint((Origin.USER, Origin.TORCH, Origin.FRAMEWORK))
+
+    @property
     def ours(self) -> bool:
         """distdbg's own thread in a rank: it is no part of what the user runs."""
         return bool(self.frames) and module_path(self.frames[-1].file) == "distdbg/worker/session.py"
 
 
 def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tuple[Thread, ...]:
-    """py-spy's list of threads, or an iterator over it; whatever is not of that form is left out.
+    """py-spy's list of threads, or an iterator over it; entries of another form are left out.
 
     `cache` lets equal frames share memory.
     """
@@ -79,6 +102,24 @@ def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tupl
 def main_thread(threads: Iterable[Thread], pid: int) -> Thread | None:
     """The rank's own main thread; its children's are not meant."""
     return next((t for t in threads if t.pid == pid and t.main), None)
+
+
+def judged_thread(threads: Iterable[Thread], pid: int) -> Thread | None:
+    """The thread that says where a rank is: its main thread, unless that one only serves a launcher, as the main loop
+    of a Ray worker does; then the thread that trains, which runs the user's code and is in torch if any is.
+
+    Where two threads may be it, the main thread.
+    """
+    own = [thread for thread in threads if thread.pid == pid and not thread.ours]
+    main = main_thread(own, pid)
+    if main is None or not main.serves_a_launcher:
+        return main
+    users = [thread for thread in own if thread.user_frames and not thread.main]
+    in_torch = [thread for thread in users if any(f.origin is Origin.TORCH for f in thread.frames)]
+    for found in (in_torch, users):
+        if len(found) == 1:
+            return found[0]
+    return main
 
 
 def _thread(item: Mapping[str, Any], cache: dict[Frame, Frame]) -> Thread | None:
@@ -102,6 +143,7 @@ def _frame(item: Mapping[str, Any]) -> Frame:
         str(item.get("filename") or ""),
         _whole(item.get("line")),
         dict(_variables(item.get("locals"))),
+        str(item.get("module") or ""),
     )
 
 

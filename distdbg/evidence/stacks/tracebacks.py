@@ -1,4 +1,4 @@
-"""Python's tracebacks, read back from what a rank printed or what the worker side copied.
+"""Read Python tracebacks from what a rank printed or the worker side copied.
 
 Knows chains ("During handling of …"), torch's `[rank3]: ` prefix on every line, and syntax errors without a header.
 """
@@ -6,13 +6,17 @@ Knows chains ("During handling of …"), torch's `[rank3]: ` prefix on every lin
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from distdbg.evidence.frames import is_user
 
-_HEADER = "Traceback (most recent call last):"
+HEADER = "Traceback (most recent call last):"
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
+#: torch/_utils.py, ExceptionWrapper
+_ORIGINAL = "Original Traceback (most recent call last):"
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = re.compile(r'^ {2}File "(.+)", line (\d+)(?:, in (.+))?$')
 _LAST_LINE = re.compile(r"^([A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+)?)(?:: (.*)|:?)$")
@@ -20,13 +24,13 @@ _SYNTAX = re.compile(r"^(?:\w+\.)*(SyntaxError|IndentationError|TabError): (.*)$
 #: What other writers print after a traceback: it does not belong to the message.
 _FOREIGN = re.compile(
     r"^(\[rank\d+\]:\[|[WEIF]\d{4} \d\d:|terminate called|Exception ignored|Fatal Python error|Current thread 0x|"
-    r"\d{4}-\d\d-\d\d[ T]\d\d:|\S+Warning: |\S+\.py:\d+: )"
+    r"={20,}$|-{20,}$|Root Cause \(first observed failure\)|\d{4}-\d\d-\d\d[ T]\d\d:|\S+Warning: |\S+\.py:\d+: )"
 )
 _MOST_MESSAGE_LINES = 80
 
 
 @dataclass(frozen=True)
-class Frame:
+class TracebackFrame:
     file: str
     line: int
     function: str
@@ -39,7 +43,7 @@ class Frame:
 
     @property
     def is_ours(self) -> bool:
-        """Of distdbg's own worker side, which stands below every script."""
+        """Whether the frame is one of distdbg's worker side, which calls every script."""
         return "/distdbg/worker/" in self.file
 
     def __str__(self) -> str:
@@ -53,14 +57,14 @@ class ParsedException:
 
     type: str
     message: str
-    frames: tuple[Frame, ...]
+    frames: tuple[TracebackFrame, ...]
     text: str
     line: int
     #: how it came out of the one before it in a chain: "cause", "context" or "" for the first
     link: str = ""
 
     @property
-    def where(self) -> Frame | None:
+    def where(self) -> TracebackFrame | None:
         """The innermost frame of the user's own code; of any code where none is the user's."""
         own = [f for f in self.frames if not f.is_library]
         return next(reversed(own or self.frames), None)
@@ -72,30 +76,52 @@ class ParsedException:
 
 def last_chain(text: str) -> tuple[ParsedException, ...]:
     """The last traceback in `text` with the chain that it ends, oldest first; empty where there is none."""
-    if _HEADER not in text and "Error: " not in text:
-        return ()
+    return next(_chains_backwards(text), ())
+
+
+def original(error: ParsedException) -> tuple[ParsedException, ...]:
+    """The chain that a worker process or a thread of torch has raised, from the message of the exception that passes it
+    on (`Caught KeyError in DataLoader worker process 0.`); empty for other exceptions."""
+    _, found, rest = error.message.partition(_ORIGINAL)
+    return last_chain(HEADER + rest) if found else ()
+
+
+def chains(text: str, most: int = 200) -> list[tuple[ParsedException, ...]]:
+    """Every traceback in `text`, each with its chain, in the order of the text; of more than `most` the last ones."""
+    return list(islice(_chains_backwards(text), most))[::-1]
+
+
+def _chains_backwards(text: str) -> Iterator[tuple[ParsedException, ...]]:
+    if HEADER not in text and "Error: " not in text:
+        return
     raw = text.split("\n")
     lines = [_RANK_PREFIX.sub("", line) for line in raw]
-    heads = [i for i, line in enumerate(lines) if line.strip() == _HEADER]
+    heads = [i for i, line in enumerate(lines) if line.strip() == HEADER]
     if not heads:
-        return _headless_syntax_error(lines)
+        if headless := _headless_syntax_error(lines):
+            yield headless
+        return
     chain: list[ParsedException] = []
     follower = len(lines)
     for head in reversed(heads):
         block = _block(lines, raw, head, follower)
         if block is None:
             if chain:
-                break
+                yield tuple(reversed(chain))
+                chain = []
             continue
         if chain:
             between = [line.strip() for line in lines[head:follower]]
             link = "cause" if _DIRECT in between else "context" if _DURING in between else ""
-            if not link:
-                break
-            chain[-1] = _linked(chain[-1], link)
+            if link:
+                chain[-1] = _linked(chain[-1], link)
+            else:
+                yield tuple(reversed(chain))
+                chain = []
         chain.append(block)
         follower = head
-    return tuple(reversed(chain))
+    if chain:
+        yield tuple(reversed(chain))
 
 
 def _linked(block: ParsedException, link: str) -> ParsedException:
@@ -103,12 +129,12 @@ def _linked(block: ParsedException, link: str) -> ParsedException:
 
 
 def _block(lines: list[str], raw: list[str], head: int, end: int) -> ParsedException | None:
-    frames: list[Frame] = []
+    frames: list[TracebackFrame] = []
     at = head + 1
     while at < end and (lines[at].startswith("  ") or not lines[at].strip()):
         if frame := _FRAME.match(lines[at]):
             source = lines[at + 1].strip() if at + 1 < end and lines[at + 1].startswith("    ") else ""
-            frames.append(Frame(frame[1], _small(frame[2]), frame[3] or "", source))
+            frames.append(TracebackFrame(frame[1], _small(frame[2]), frame[3] or "", source))
         at += 1
     if at >= end or not (last := _LAST_LINE.match(lines[at])):
         return None
@@ -121,7 +147,7 @@ def _block(lines: list[str], raw: list[str], head: int, end: int) -> ParsedExcep
 
 
 def _ends_message(lines: list[str], raw: list[str], at: int, prefixed: bool) -> bool:
-    if lines[at].strip() in (_HEADER, _DIRECT, _DURING) or _FOREIGN.match(raw[at]):
+    if lines[at].strip() in (HEADER, _DIRECT, _DURING) or _FOREIGN.match(raw[at]):
         return True
     if prefixed:  # torch marks every line of its own traceback: the message ends where the marks end
         return raw[at] == lines[at]
@@ -136,7 +162,7 @@ def _headless_syntax_error(lines: list[str]) -> tuple[ParsedException, ...]:
         for first in range(at - 1, max(-1, at - 6), -1):
             if frame := _FRAME.match(lines[first]):
                 source = lines[first + 1].strip() if first + 1 < at else ""
-                frames = (Frame(frame[1], _small(frame[2]), "", source),)
+                frames = (TracebackFrame(frame[1], _small(frame[2]), "", source),)
                 return (ParsedException(last[1], last[2], frames, "\n".join(lines[first : at + 1]), first),)
     return ()
 

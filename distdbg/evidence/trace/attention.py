@@ -1,7 +1,7 @@
-"""Whether a fused kernel could have done what scaled_dot_product_attention gave to its math path.
+"""Judge whether a fused kernel could have computed a call of scaled_dot_product_attention that took the math path.
 
-By the arguments that record_shapes keeps. What such a kernel demands stands in torch's sdp_utils_cpp.cpp (flash on CPU:
-no dropout) and sdp_utils.cpp (flash: half precision, no mask; memory-efficient: float, too, and a mask).
+By the arguments that record_shapes keeps. Source of the requirements: torch's sdp_utils_cpp.cpp (flash on CPU: no
+dropout) and sdp_utils.cpp (flash: half precision, no mask; memory-efficient: float, too, and a mask).
 """
 
 from __future__ import annotations

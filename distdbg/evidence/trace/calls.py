@@ -1,4 +1,4 @@
-"""Who calls what on the host: a thread's events nested as they were called, and what is dear in them, by line.
+"""Nest a thread's events as they were called, and find the costly calls by line.
 
 The line of a call is found in the source, if distdbg's capture did not tell it, and it is at hand: see trace_lines.py.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from distdbg.evidence.frames import is_user
+from distdbg.evidence.frames import Activity, TorchCall, activity_of, is_user, torch_call_of
 from distdbg.evidence.trace.events import LINE, HostEvent
 from distdbg.evidence.trace.phases import Step
-from distdbg.evidence.trace.places import Place, called, frame_of
+from distdbg.evidence.trace.places import TracePlace, called, frame_of
 from distdbg.evidence.trace.spans import Span, Spans, within
 
 _OF_TENSOR = re.compile(r"^<built-in method (\w+) of (?:Tensor|Parameter) object")
@@ -28,15 +28,8 @@ _CONSTANTS = frozenset({"aten::zeros", "aten::ones", "aten::full", "aten::eye", 
 _MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
 _ATTENTIONS = "aten::_scaled_dot_product_"
 _ATTENTION = "aten::scaled_dot_product_attention"
-#: What `print(tensor)` and `f"{tensor}"` come to: it reads the values, some by themselves.
-_SHOWS = re.compile(r"(?:^|/)torch/_tensor_str\.py\(\d+\): _str$")
-#: torch's own Python, and what it is at: DDP's buffers, DataParallel's forward, a loader's workers.
-_OF_TORCH = (
-    (re.compile(r"(?:^|/)torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$"), "buffers"),
-    (re.compile(r"(?:^|/)torch/nn/parallel/data_parallel\.py\(\d+\): forward$"), "parallel"),
-    (re.compile(r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): (?:_get_iterator|_shutdown_workers)$"), "workers"),
-)
-_STARTS = re.compile(r"(?:^|/)multiprocessing/process\.py\(\d+\): start$")
+#: Kinds of sites in torch's own Python.
+_OF_TORCH = {TorchCall.BUFFERS: "buffers", TorchCall.DATA_PARALLEL: "parallel", TorchCall.WORKERS: "workers"}
 _FLATTENS = "aten::flatten_dense_tensors"
 _EVALUATES = "autograd::engine::evaluate_function"
 
@@ -46,7 +39,7 @@ class Site:
     """What one place does that costs: `spans` by step are when, outermost calls only."""
 
     kind: str
-    place: Place | None
+    place: TracePlace | None
     what: str
     args: Mapping[str, Any] | None = None
     spans: dict[int, list[Span]] = field(default_factory=dict)
@@ -66,13 +59,13 @@ class Operator:
 
 @dataclass
 class Calls:
-    sites: dict[tuple[str, Place | None, str], Site] = field(default_factory=dict)
+    sites: dict[tuple[str, TracePlace | None, str], Site] = field(default_factory=dict)
     operators: dict[str, Operator] = field(default_factory=dict)
     #: us by step of each line of the user's, and of what a function does beside its lines (`at` 0): without those
     #: below, and not of lines that communicate
-    own: dict[Place, dict[int, float]] = field(default_factory=dict)
-    #: when each line of the user's ran operators that are dear for nothing else, outermost ones only, by step
-    plain: dict[Place, dict[int, list[Span]]] = field(default_factory=dict)
+    own: dict[TracePlace, dict[int, float]] = field(default_factory=dict)
+    #: when each line of the user's ran operators that are costly for nothing else, outermost ones only, by step
+    plain: dict[TracePlace, dict[int, list[Span]]] = field(default_factory=dict)
 
 
 class _Open:
@@ -87,14 +80,14 @@ class _Open:
         self.inner = self.nested = 0.0
         #: whether it is one of those
         self.users = event.category == LINE
-        #: whether an operator, or a library's function, stands between it and the user's
+        #: whether an operator, or a library's function, is between it and the user's
         self.inside: bool = above is not None and (above.inside or above.event.category == "cpu_op")
         #: whether it waits for other ranks: then its time is theirs
         self.talks = False
         #: whether it has begun a copy from pinned memory
         self.pinned = False
         self.site: Site | None = above.site if above else None
-        self.frame: Place | None = above.frame if above else None
+        self.frame: TracePlace | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
         #: (file, line) of the script, where it is known
         self.line: tuple[str, int] | None = above.line if above else None
@@ -120,7 +113,7 @@ class _Open:
 
 
 @dataclass(frozen=True)
-class Looked:
+class TraceFacts:
     """What a walk must know of the whole trace."""
 
     steps: Sequence[Step]
@@ -134,7 +127,7 @@ class Looked:
     device: bool = False
 
 
-def find_calls(threads: Iterable[Sequence[HostEvent]], looked: Looked) -> Calls:
+def find_calls(threads: Iterable[Sequence[HostEvent]], looked: TraceFacts) -> Calls:
     """Needs arranged threads. Events outside of the steps are passed over."""
     found = Calls()
     for events in threads:
@@ -142,7 +135,7 @@ def find_calls(threads: Iterable[Sequence[HostEvent]], looked: Looked) -> Calls:
     return found
 
 
-def _walk(found: Calls, events: Sequence[HostEvent], looked: Looked) -> None:
+def _walk(found: Calls, events: Sequence[HostEvent], looked: TraceFacts) -> None:
     steps = looked.steps
     begins = [step.begin for step in steps]
     top: _Open | None = None
@@ -164,8 +157,8 @@ def _walk(found: Calls, events: Sequence[HostEvent], looked: Looked) -> None:
         top = top.over
 
 
-def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
-    """Whether this call is dear: the outermost one is the place, and its time counts."""
+def _note(found: Calls, top: _Open, number: int, looked: TraceFacts) -> None:
+    """Whether this call is costly: the outermost one is the place, and its time counts."""
     event, above = top.event, top.site
     kind = _kind(top, event, looked)
     if event.correlation in looked.pinned and top.over is not None:
@@ -190,7 +183,7 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
 
 
 def _count_in(found: Calls, top: _Open, number: int) -> None:
-    """What is dear for nothing that it is itself: a part of what is, or a plain operator."""
+    """What is costly for nothing that it is itself: a part of what is, or a plain operator."""
     event, site = top.event, top.site
     if site is None:
         direct = top.frame is not None and not (top.inside or top.loads or event.name.startswith(_EVALUATES))
@@ -201,12 +194,17 @@ def _count_in(found: Calls, top: _Open, number: int) -> None:
                 by_step.setdefault(number, []).append((event.begin, event.end))
     elif site.kind == "buffers" and event.name == _FLATTENS:
         site.counts[number] = site.counts.get(number, 0) + _elements((event.args or {}).get("Input Dims"))
-    elif site.kind == "workers" and _STARTS.search(event.name):
+    elif site.kind == "workers" and _starts_a_process(event.name):
         site.counts[number] = site.counts.get(number, 0) + 1
 
 
+def _starts_a_process(name: str) -> bool:
+    frame = frame_of(name)
+    return frame is not None and frame.function == "start" and activity_of(frame.file, frame.function) is Activity.CHILD
+
+
 def _elements(dims: object) -> int:
-    """Of the list of tensors that is the first argument."""
+    """The number of elements in the list of tensors that is the first argument."""
     tensors = dims[0] if isinstance(dims, list) and dims else None
     shapes = tensors if isinstance(tensors, list) else ()
     return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))
@@ -246,16 +244,18 @@ def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | 
     return at if at >= 0 and t < steps[at].end else None
 
 
-def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
+def _kind(top: _Open, event: HostEvent, looked: TraceFacts) -> str:  # noqa: PLR0911 -- a line a kind
     """wait, transfer, blocking (a wait for a copy from pinned memory), attention, masked, copy, constant, alloc, load
     (what the user's data set calls), and those of _OF_TORCH; "" for all others."""
     name = event.name
     if event.category == LINE:
         return ""
     if event.category == "python_function":
-        if ((found := _OF_TENSOR.match(name)) and found[1] in WAITS) or _SHOWS.search(name):
+        frame = frame_of(name)
+        call = torch_call_of(frame.file, frame.function) if frame is not None else None
+        if ((found := _OF_TENSOR.match(name)) and found[1] in WAITS) or call is TorchCall.PRINT:
             return "wait"
-        torchs = next((kind for pattern, kind in _OF_TORCH if pattern.search(name)), "") if top.frame else ""
+        torchs = _OF_TORCH.get(call, "") if top.frame and call else ""
         return torchs or ("load" if top.loads and top.calls else "")
     if event.category in _CALLS_OF_CUDA:
         name = name.replace("hip", "cuda", 1)
@@ -303,17 +303,13 @@ def _site(found: Calls, kind: str, top: _Open) -> Site:
     return found.sites.setdefault((kind, place, what), Site(kind, place, what, args))
 
 
-def _place(top: _Open) -> Place | None:
+def _place(top: _Open) -> TracePlace | None:
     place = top.frame._replace(callee=top.callee) if top.frame else None
-    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
-        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    if top.line is not None and (place is None or f"/{top.line[0]}".endswith(f"/{place.file}")):
+        place = (place or TracePlace(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
     return place
 
 
 def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
     file, line = args.get("file"), args.get("line")
     return (file, line) if isinstance(file, str) and isinstance(line, int) else None
-
-
-def _same_file(short: str, whole: str) -> bool:
-    return whole == short or whole.endswith(f"/{short}")

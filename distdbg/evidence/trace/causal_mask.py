@@ -1,4 +1,4 @@
-"""Whether a mask that a script gives to attention is a causal one and nothing else, by the script's own source.
+"""Judge from a script's source whether a mask that it gives to attention is a causal one and nothing else.
 
 A trace has no values. Followed are the names of the file that the call is in: `mask = …`, `self.mask = …`,
 `register_buffer("mask", …)`. Where one of several is something else, or cannot be followed, it is not known.
@@ -46,7 +46,7 @@ def _form_of_call(node: ast.Call, tree: ast.Module, depth: int) -> str:
 
 
 def _cast(node: ast.Call, called: str, form: str) -> str:
-    """After one of _KEEPS: to another type, numbers and bools are something else."""
+    """The form of the mask after one of _KEEPS: a conversion changes numbers and bools."""
     if called == "bool" or (called == "to" and _has_type_bool(node)):
         return "bool" if form in ("bool", "ones") else ""
     return form if called != "to" or form == "additive" else ""
@@ -67,9 +67,8 @@ def _of(node: ast.Call) -> ast.expr | None:
 
 def _diagonal(node: ast.Call) -> int | None:
     """0 where none is given, None where it is no number."""
-    method = isinstance(node.func, ast.Attribute) and not (isinstance(node.func.value, ast.Name)
-                                                           and node.func.value.id == "torch")  # fmt: skip
-    place = 0 if method else 1
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    place = 1 if owner is None or (isinstance(owner, ast.Name) and owner.id == "torch") else 0
     given = next((k.value for k in node.keywords if k.arg == "diagonal"), None)
     given = given or (node.args[place] if len(node.args) > place else None)
     if given is None:

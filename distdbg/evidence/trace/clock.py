@@ -1,4 +1,4 @@
-"""How far the clocks of hosts are apart, from the collectives that their ranks were in together.
+"""Estimate the clock offsets between hosts, from collectives that their ranks were in together.
 
 No rank leaves a collective before every rank has come to it. So of each one the end here lies after the beginning
 there, and the other way round: every collective bounds the offset from both sides, and all of them together leave what
@@ -40,7 +40,8 @@ _TRUE_TO_US = 20.0
 
 @dataclass(frozen=True)
 class HostClock:
-    """`offset_us` is to be added to the times of `host`, and is true to `error_us`; both None where nobody knows."""
+    """Add `offset_us` to the times of `host`; its error is at most `error_us`. Both are None where they are not
+    known."""
 
     host: str
     offset_us: float | None
@@ -48,7 +49,7 @@ class HostClock:
     because: str = ""
 
 
-class Call(NamedTuple):
+class TimedCollective(NamedTuple):
     """A collective. `launched` is the correlation of the host's call, None where `begun` is when the host called it;
     `number` is its own in its group, None where the trace has none."""
 
@@ -65,7 +66,7 @@ class Collectives:
 
     shift_us: float
     _steps: list[tuple[float, int]] = field(default_factory=list)
-    _calls: list[Call] = field(default_factory=list)
+    _calls: list[TimedCollective] = field(default_factory=list)
     #: of each launch, of which there are millions: its correlation, and when it was
     _correlations: array[int] = field(default_factory=lambda: array("q"))
     _launched: array[float] = field(default_factory=lambda: array("d"))
@@ -92,7 +93,7 @@ class Collectives:
             on_gpu = name.lower().startswith("nccl")
             launched = integer(args, "correlation") or 0 if on_gpu else None
             number = integer(args, _NUMBER) if args.get(_GROUP_NAME) else None
-            self._calls.append(Call(begun, ended, which, launched, None if number == -1 else number))
+            self._calls.append(TimedCollective(begun, ended, which, launched, None if number == -1 else number))
 
     def _launch(self, event: Mapping[str, Any]) -> None:
         correlation = integer(event.get("args") or {}, "correlation") or 0
@@ -100,11 +101,11 @@ class Collectives:
             self._correlations.append(correlation)
             self._launched.append(float(event.get("ts", 0)) + self.shift_us)
 
-    def by_place(self) -> dict[Hashable, list[Call]]:
-        """By what is alike on all ranks: a collective's number in its group, or the step of the host's call. Each in
-        the order of these calls; what has neither is left out."""
+    def by_place(self) -> dict[Hashable, list[TimedCollective]]:
+        """Collectives by a key that is the same on all ranks: the number in its group, or the step of the host's call.
+        Those without a key are left out. Each list is in the order of the calls."""
         steps, called = sorted(self._steps), self._called()
-        found: dict[Hashable, list[Call]] = {}
+        found: dict[Hashable, list[TimedCollective]] = {}
         for at, call in sorted(zip(called, self._calls, strict=True), key=lambda one: (one[0] or 0.0, one[1].begun)):
             if call.number is not None:
                 found.setdefault((call.which, call.number), []).append(call)
@@ -126,7 +127,7 @@ class Collectives:
 
 
 def host_clock(host: str, first: Collectives, other: Collectives) -> HostClock:
-    """What is to be added to the times of `host`, of which `other` is a rank, to have those of `first`."""
+    """What to add to the times of `host`, of which `other` is a rank, to get those of `first`."""
     low, high, met = float("-inf"), float("inf"), 0
     there = other.by_place()
     for place, calls in first.by_place().items():

@@ -1,6 +1,6 @@
-"""What a GPU did in the steps of a trace: how busy it was, and for each gap between its kernels, why.
+"""Read from a trace how busy a GPU was in its steps, and the reason of each gap between its kernels.
 
-Busy is the time in which at least one kernel ran, on whatever stream. A gap is told by what the host was at meanwhile.
+Busy is the time in which at least one kernel ran, on any stream. What the host did meanwhile explains a gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distdbg.evidence.trace.spans import Span, Spans, length, overlap, union, wi
 #: A launch takes the host some 5 to 10 us: kernels shorter than that leave gaps however fast it launches them.
 SHORT_KERNEL_US = 10.0
 _SHORT_GAP_US = 20.0
-#: Why a device stood idle, in the order in which a gap's time is given away.
+#: Why a device was idle, in the order in which the time of a gap is attributed.
 REASONS = ("data wait", "synchronisation", "transfers", "allocations", "small kernels", "host")
 #: Of sites (trace_calls.py), by the reason that they are.
 _KINDS = {"synchronisation": ("wait",), "transfers": ("transfer", "blocking"), "allocations": ("alloc",)}
@@ -26,7 +26,7 @@ _KINDS = {"synchronisation": ("wait",), "transfers": ("transfer", "blocking"), "
 
 @dataclass(frozen=True)
 class Device:
-    """Of the typical steps. `idle` is the share of the step's time by reason; with `busy` it sums to 1."""
+    """The typical step on a device. `idle` is the share of the step's time by reason; with `busy` it sums to 1."""
 
     number: int
     busy: float
@@ -72,12 +72,11 @@ class Gaps:
     def lost(self, site: Site, number: int, step: Step) -> Spans:
         """Idle time of the device in this step that this site explains."""
         spans = site.spans.get(number, [])
+        lost: Spans = []
         if site.kind in ("wait", "blocking"):
             lost = union(piece for span in spans for piece in self.after(span))
-        elif site.kind == "transfer":
+        elif site.kind in ("transfer", "alloc"):
             lost = overlap(union(spans), self.idle(step))
-        else:
-            lost = overlap(union(spans), self.idle(step)) if site.kind == "alloc" else []
         return within(lost, step.begin, step.end)
 
     def tell(self, device: int, steps: Mapping[int, Step], sites: Iterable[Site]) -> Device:

@@ -1,4 +1,4 @@
-"""What of a trace's events is kept: times, names and kinds, by thread and by device; few of their arguments.
+"""Keep of a trace's events times, names and kinds, by thread and by device, and few of their arguments.
 
 Sources: what torch 2.x writes (kineto's output_json.cpp), and the names of categories that torch 1.8 wrote.
 """
@@ -52,7 +52,7 @@ class DeviceEvent(NamedTuple):
 
 
 @dataclass
-class Trace:
+class ProfileTrace:
     """One process' events. `threads` by (pid, tid), `devices` by number; in no order until `arranged`."""
 
     threads: dict[Key, list[HostEvent]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Trace:
             self.foreign += category not in ("Trace", "gpu_user_annotation", "overhead", "Overhead", "cuda_sync")
 
     def arranged(self) -> None:
-        """By time, callers before what they call."""
+        """Sort events by time, callers before what they call."""
         for events in self.threads.values():
             events.sort(key=lambda e: (e.begin, -e.end))
         for kernels in self.devices.values():

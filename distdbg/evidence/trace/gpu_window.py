@@ -1,7 +1,7 @@
-"""How busy NVML saw a rank's GPUs while it was profiled: beside the time of kernels, and never mixed with it.
+"""Read how busy NVML saw a rank's GPUs during its profile; kept apart from the time of kernels.
 
-NVML's figure is the part of its last sample, up to a second long, in which any kernel of anybody ran. An agent writes
-down a look every ten seconds, and most windows are shorter: then the looks just before and after are told, as such.
+NVML's figure is the part of its last sample, up to a second long, in which any kernel of anybody ran. An agent records
+a look every ten seconds, and most windows are shorter: then the looks just before and after are reported, as such.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Watched:
 
 
 def watched(lines: Sequence[Mapping[str, Any]], rank: int, begin: float, end: float) -> Watched | None:
-    """From lines of metrics.jsonl, for steps from `begin` to `end` (epoch seconds). Of several GPUs of a rank the least
-    busy counts at each look. None where no look shows one of them."""
+    """How busy a rank's GPUs were from `begin` to `end` (epoch seconds), by lines of metrics.jsonl. Of several GPUs the
+    least busy counts at each look. None where no look shows one of them."""
     looks = [(t, busy) for line in lines if (t := number(line, "t")) is not None
              and begin - NEAR_S <= t <= end + NEAR_S and (busy := _busy(line, rank)) is not None]  # fmt: skip
     inside = [busy for t, busy in looks if begin <= t <= end]

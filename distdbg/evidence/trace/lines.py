@@ -1,4 +1,4 @@
-"""The line of a call, from the source: a trace knows only the function that it is in, and the name that is called."""
+"""Find the line of a call in the source: a trace knows only the function around it, and the name that is called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.evidence.trace.causal_mask import ATTENTION, gives_causal_mask
-from distdbg.evidence.trace.places import Place
+from distdbg.evidence.trace.places import TracePlace
 
 #: Called without a name that a trace has: these read a tensor's value.
 _READS = ("float", "int", "bool", "complex")
@@ -14,8 +14,8 @@ _MADE_OF = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambd
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def lines_of(source: str, place: Place, kind: str = "") -> tuple[int, ...]:
-    """Every line of that function where such a call stands; none where the source is another, or cannot be read."""
+def lines_of(source: str, place: TracePlace, kind: str = "") -> tuple[int, ...]:
+    """Every line of that function with such a call; none where the source is another, or cannot be read."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -29,7 +29,7 @@ def lines_of(source: str, place: Place, kind: str = "") -> tuple[int, ...]:
     return tuple(sorted({line for call in _calls(scope) if (line := _line(call, names))}))
 
 
-def _masked(tree: ast.Module, scope: ast.AST, place: Place) -> tuple[int, ...]:
+def _masked(tree: ast.Module, scope: ast.AST, place: TracePlace) -> tuple[int, ...]:
     """The line of the call, where it is known, if its mask is surely causal; else of all such calls, if all are."""
     calls = [call for call in _calls(scope) if _line(call, (ATTENTION,))]
     if place.at:
@@ -39,7 +39,7 @@ def _masked(tree: ast.Module, scope: ast.AST, place: Place) -> tuple[int, ...]:
     return (place.at,) if place.at else tuple(sorted({_line(call, (ATTENTION,)) or 0 for call in calls}))
 
 
-def _scope(tree: ast.Module, place: Place) -> ast.AST | None:
+def _scope(tree: ast.Module, place: TracePlace) -> ast.AST | None:
     """The function of this name that the line is in; of a lambda or a comprehension, itself."""
     name = place.function.rpartition(".")[2]
     if name == "<module>":
@@ -62,9 +62,7 @@ def _first(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def _calls(scope: ast.AST) -> Iterator[ast.Call]:
     """Those of this function's own body: not of functions that are made in it."""
     for child in ast.iter_child_nodes(scope):
-        if isinstance(child, _FUNCTIONS):
-            continue
-        if isinstance(child, ast.Lambda):
+        if isinstance(child, (*_FUNCTIONS, ast.Lambda)):
             continue
         if isinstance(child, ast.ClassDef) and not isinstance(scope, ast.Module):
             continue

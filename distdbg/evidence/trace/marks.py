@@ -1,8 +1,8 @@
-"""Names of the marks that a profiled rank puts into its trace: the worker side writes them, readers cut by them.
+"""Names of the marks that the worker side puts into the trace of a profiled rank, and that readers divide it by.
 
 Each is a complete event ("X") of category `user_annotation`, on a track (`tid`) of their own, for they cross torch's
-own ranges; `args.thread` is the tid of the training thread, whose time they cut. A phase lasts until whatever is heard
-next: backward until the optimizer begins, forward until DDP says that it is done or the backward begins. Steps are
+own ranges; `args.thread` is the tid of the training thread, whose time they cut. A phase lasts until the next
+event: backward until the optimizer begins, forward until DDP says that it is done or the backward begins. Steps are
 those of the optimizer, counted from 1; step N ends where the N-th step of the optimizer is done, and begins where the
 one before ended; its `args.queued_us` is how long the thread was ready and had no processor. With Python stacks there
 is a second track: where the user's code calls into a library, as `distdbg:line` with `args.file` and `args.line`, the

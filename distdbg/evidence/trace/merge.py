@@ -1,4 +1,4 @@
-"""Events of one rank's trace become events of a trace of all ranks: processes, times and ids of their own."""
+"""Turn the events of one rank's trace into events of a trace of all ranks, with unique processes, times and ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distdbg.evidence.trace.marks import CATEGORY, LINES_TRACK, TRACK
 #: A rank has so many numbers for its processes: itself, its GPUs, what the profiler shows as one.
 _PIDS = 1000
 _ABOUT_PROCESS = {"process_name": "name", "process_labels": "labels", "process_sort_index": "sort_index"}
-#: What kineto tells of itself is none of the rank's processes.
+#: Kineto's own events belong to none of the rank's processes.
 _ABOUT_PROFILER = ("Spans", "Traces", "")
 _IDS = ("External id", "correlation")
 #: More than any thread's own number: Linux gives at most 2**22.
@@ -35,7 +35,7 @@ class TraceSlot:
 
 
 class Renumbering:
-    """One for a trace. The first process that has events is the rank, any other (a GPU) is told by its own name.
+    """One for a trace. The first process that has events is the rank, any other (a GPU) has its own name.
 
     A thread's annotations get a track of their own beside it: they begin and end in the midst of the Python functions
     that make them, and of slices that cross each other on one track Perfetto drops one.
@@ -53,8 +53,8 @@ class Renumbering:
         if pid in _ABOUT_PROFILER:
             return
         if event.get("ph") == "M" and name in _ABOUT_PROCESS:
-            told = (event.get("args") or {}).get(_ABOUT_PROCESS[str(name)])
-            self._said.setdefault(_key(pid), {})[str(name)] = str(told)
+            value = (event.get("args") or {}).get(_ABOUT_PROCESS[str(name)])
+            self._said.setdefault(_key(pid), {})[str(name)] = str(value)
             return
         number = self._pids.get(_key(pid))
         if number is None:

@@ -1,4 +1,4 @@
-"""Where a step's time goes: a trace's steps, and each step's time parted among phases so that the parts sum to it.
+"""Divide each step of a trace into phases whose times sum to the step.
 
 Steps: distdbg's own marks, else ProfilerStep, else from one end of an optimizer's step to the next. Of several steps
 the middle half by duration is taken, and its mean: as robust as a median, and the parts still sum to the whole.
@@ -14,13 +14,13 @@ from itertools import pairwise
 
 from distdbg.evidence.jsonl import number as decimal
 from distdbg.evidence.trace import marks
-from distdbg.evidence.trace.events import DeviceEvent, HostEvent, Key, Trace
+from distdbg.evidence.trace.events import DeviceEvent, HostEvent, Key, ProfileTrace
 from distdbg.evidence.trace.spans import Spans, length, overlap, union, within, without
 
 #: The parts of a step, in the order of the table. What is hidden is communication beneath other work: in no sum.
 PARTS = ("data wait", "preparing", "forward", "backward", "communication", "optimizer", "other")
 _COMMUNICATION = re.compile(r"^(?:gloo|nccl|ucc|mpi|xccl):|^c10d::|record_param_comms")
-_TOLD = ("user_annotation", "cpu_op")
+_HOST_CATEGORIES = ("user_annotation", "cpu_op")
 _KERNEL_COMMUNICATION = re.compile(r"nccl|rccl", re.IGNORECASE)
 #: A moment has to have a length to lie within a span.
 _MOMENT_US = 0.002
@@ -35,7 +35,7 @@ class Step:
     label: str
     begin: float
     end: float
-    #: of it, how long its thread was ready and had no processor, where the trace tells
+    #: of it, how long its thread was ready and had no processor, where the trace says so
     queued_us: float = 0.0
 
     @property
@@ -62,7 +62,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Phases:
+class TracePhases:
     """Spans of each phase over the whole trace; they may overlap, `parted` decides.
 
     With a device, forward, backward and optimizer are when its kernels ran, by the phase that launched them; then data
@@ -96,7 +96,7 @@ class Phases:
         return found | {"other": length(left)}
 
 
-def find_steps(trace: Trace) -> Steps | None:
+def find_steps(trace: ProfileTrace) -> Steps | None:
     """None where the trace has no step, nor two ends of an optimizer's."""
     thread = _trains(trace)
     if thread is None:
@@ -116,7 +116,7 @@ def find_steps(trace: Trace) -> Steps | None:
     return None
 
 
-def _trains(trace: Trace) -> Key | None:
+def _trains(trace: ProfileTrace) -> Key | None:
     """The thread of the optimizer, else of torch's steps, else of Python's frames, else of most operators."""
     counts: dict[Key, list[int]] = {}
     for thread, events in trace.threads.items():
@@ -128,7 +128,7 @@ def _trains(trace: Trace) -> Key | None:
     return likely if likely is not None and any(counts[likely]) else None
 
 
-def processes(trace: Trace) -> int:
+def processes(trace: ProfileTrace) -> int:
     """How many processes have steps in it: more than one where several ranks' traces were merged."""
     return len({
         pid for (pid, _), events in trace.threads.items() for e in events
@@ -136,7 +136,7 @@ def processes(trace: Trace) -> int:
     })  # fmt: skip
 
 
-def whole(trace: Trace) -> Steps | None:
+def whole(trace: ProfileTrace) -> Steps | None:
     """Where there are no steps: all of it. None where no operator is in it."""
     thread = _trains(trace)
     events = [e for e in trace.threads.get(thread, ()) if e.category == "cpu_op"] if thread else []
@@ -146,7 +146,7 @@ def whole(trace: Trace) -> Steps | None:
     return Steps((step,), "nothing", thread) if step.lasts > 0 else None
 
 
-def find_phases(trace: Trace, steps: Steps) -> Phases:
+def find_phases(trace: ProfileTrace, steps: Steps) -> TracePhases:
     """Needs an arranged trace."""
     main = trace.threads[steps.thread]
     said = [e for events in trace.threads.values() for e in events if e.category == "user_annotation"]
@@ -154,17 +154,17 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
     optimizer = _named(said, lambda n: n.startswith("Optimizer.") or n == marks.OPTIMIZER)
     others = [e for thread, events in trace.threads.items() if thread != steps.thread for e in events]
     backward = union([*_named(said, lambda n: n == marks.BACKWARD), *_evaluations(main, others, [*data, *optimizer])])
-    # zero_grad stands where people like it, before the forward or after it: no forward begins with it, or after it
+    # zero_grad may be before or after the forward: no forward begins with it, or after it
     before = union([*data, *backward, *_named(said, lambda n: n.startswith("Optimizer.step#") or n == marks.OPTIMIZER)])
-    heard = _named(said, lambda n: n == marks.FORWARD or n.endswith("DataParallel.forward"))
-    begins = _Begins([begin for begin, _ in heard], _operators(main, union([*before, *optimizer])))
+    marked = _named(said, lambda n: n == marks.FORWARD or n.endswith("DataParallel.forward"))
+    begins = _Begins([begin for begin, _ in marked], _operators(main, union([*before, *optimizer])))
     preparing, forward = _before_backward(steps, before, backward, begins, {end for _, end in data})
     exposed, hidden = _communication(trace)
-    phases = Phases(data, preparing, union([*heard, *forward]), backward, optimizer, exposed, hidden)
+    phases = TracePhases(data, preparing, union([*marked, *forward]), backward, optimizer, exposed, hidden)
     return _on_device(trace, phases) if any(trace.devices.values()) else phases
 
 
-def _on_device(trace: Trace, host: Phases) -> Phases:
+def _on_device(trace: ProfileTrace, host: TracePhases) -> TracePhases:
     """Each kernel belongs to the phase that the host was in when it launched it."""
     launched = {e.correlation: e.begin for events in trace.threads.values() for e in events if e.correlation}
     spans = {name: getattr(host, name) for name in ("optimizer", "backward", "preparing", "forward")}
@@ -185,7 +185,8 @@ def _named(events: Iterable[HostEvent], fits: Callable[[str], bool]) -> Spans:
 
 
 def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_over: Spans) -> Spans:
-    """From the first node of a graph to its last: until the training thread runs an operator of its own."""
+    """The stretches of backward passes: from the first node of a graph to its last, until the training thread runs an
+    operator of its own."""
     nodes = sorted((e.begin, e.end) for e in [*main, *others] if e.name.startswith(_EVALUATES))
     inside = union(nodes)
     stops = sorted(
@@ -206,13 +207,13 @@ def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_ove
 
 @dataclass(frozen=True)
 class _Begins:
-    """Where a forward may begin: where one was `heard`, else at an operator."""
+    """Where a forward may begin: at a mark of one, else at an operator."""
 
-    heard: Sequence[float]
+    marked: Sequence[float]
     operators: Sequence[float]
 
     def first(self, after: float, before: float) -> float | None:
-        for begins in (self.heard, self.operators):
+        for begins in (self.marked, self.operators):
             at = bisect_left(begins, after)
             if at < len(begins) and begins[at] < before:
                 return begins[at]
@@ -226,8 +227,8 @@ def _operators(main: Sequence[HostEvent], outside: Spans) -> list[float]:
 def _before_backward(
     steps: Steps, marked: Spans, backward: Spans, begins: _Begins, batches: set[float]
 ) -> tuple[Spans, Spans]:
-    """(preparing, forward) before each backward: the forward is from its begin after whatever came before, and the loss
-    is in it. What comes before it is preparing where a batch had just come, else nobody knows what it is."""
+    """(preparing, forward) before each backward. The forward begins after the previous phase and includes the loss. The
+    time before the forward is preparing if a batch had just arrived, else not known."""
     ends = [begin for begin, _ in backward]
     preparing: Spans = []
     forward: Spans = []
@@ -241,7 +242,7 @@ def _before_backward(
     return union(preparing), union(forward)
 
 
-def _communication(trace: Trace) -> tuple[Spans, Spans]:
+def _communication(trace: ProfileTrace) -> tuple[Spans, Spans]:
     """(exposed, hidden): on a device, while no other kernel ran; without one, while no operator ran."""
     if any(trace.devices.values()):
         kernels = [k for events in trace.devices.values() for k in events]
@@ -250,7 +251,7 @@ def _communication(trace: Trace) -> tuple[Spans, Spans]:
     else:
         host = [e for events in trace.threads.values() for e in events]
         # what hands it over is of it: on a crowded machine that alone takes milliseconds
-        talk = union((e.begin, e.end) for e in host if e.category in _TOLD and _COMMUNICATION.match(e.name))
+        talk = union((e.begin, e.end) for e in host if e.category in _HOST_CATEGORIES and _COMMUNICATION.match(e.name))
         work = union(
             (e.begin, e.end)
             for e in host

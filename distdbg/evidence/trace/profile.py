@@ -1,4 +1,4 @@
-"""What one rank's profile tells, small enough to keep for a thousand ranks: the answer of a whole trace.
+"""Reduce one rank's trace to a profile that is small enough to keep for a thousand ranks.
 
 Times are us of a typical step: the mean of the middle half of the steps by duration; of a place, the median of all,
 and of two steps the cheaper: what happens in the first alone is in no other.
@@ -13,21 +13,21 @@ from itertools import pairwise
 from statistics import median, median_low
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, text
+from distdbg.evidence.jsonl import dicts, integer, text
 from distdbg.evidence.trace.attention import fused
-from distdbg.evidence.trace.calls import Calls, Looked, Operator, Site, find_calls
+from distdbg.evidence.trace.calls import Calls, Site, TraceFacts, find_calls
 from distdbg.evidence.trace.device import Device, Gaps, copies_from
-from distdbg.evidence.trace.events import Trace
+from distdbg.evidence.trace.events import ProfileTrace
 from distdbg.evidence.trace.gpu_window import Watched
 from distdbg.evidence.trace.marks import HEADER
 from distdbg.evidence.trace.phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
-from distdbg.evidence.trace.places import Place
+from distdbg.evidence.trace.places import TracePlace
 from distdbg.evidence.trace.spans import Spans, length, union, within
 
-#: (place, kind of site) -> the lines where its function makes that call, as far as its source tells.
-LinesOf = Callable[[Place, str], tuple[int, ...]]
+#: (place, kind of site) -> the lines where its function makes that call, as far as its source is available.
+LinesOf = Callable[[TracePlace, str], tuple[int, ...]]
 _MOST_OPERATORS = 15
-_MOST_DEAR = 24
+_MOST_COSTLY = 24
 #: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
 _LOOP_CALLS = 16
 _LOOP_US = 10.0
@@ -43,11 +43,11 @@ _RESTARTS = 2
 
 
 @dataclass(frozen=True)
-class Dear:
+class CostlyPlace:
     """One place that costs: `calls` a step, `us` of the host, and `gain_us`, what a step could at most be shorter."""
 
     kind: str
-    place: Place | None
+    place: TracePlace | None
     lines: tuple[int, ...]
     what: str
     calls: float
@@ -55,6 +55,8 @@ class Dear:
     gain_us: float
     #: of attention on the math path: which kernel would do; "" for none, None for not known
     fused: str | None = None
+    #: of buffers: the numbers that DDP sends in a forward; of a loader: how often it started its workers
+    count: int = 0
 
     @property
     def where(self) -> str:
@@ -75,7 +77,7 @@ def at(file: str, function: str, lines: Iterable[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """An operator's self time, or a kernel's: us and calls a step."""
 
     name: str
@@ -95,7 +97,7 @@ class OwnLine:
 
 @dataclass(frozen=True)
 class RankProfile:
-    """`rank` is None where neither the trace nor its name tells. `unknown` are (what, because)."""
+    """`rank` is None where neither the trace nor its name gives it. `unknown` are (what, because)."""
 
     path: str
     rank: int | None
@@ -114,17 +116,19 @@ class RankProfile:
     data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
+    #: whether that kind has worker processes; None where the name does not tell
+    loader_has_workers: bool | None = None
     #: the median of what its thread waits for a processor in a step, which others have
     queued_us: float = 0.0
-    #: us of each step, by its label, without communication that nothing hid; and the user's dearest lines in it
+    #: us of each step, by its label, without communication that nothing hid; and the user's costliest lines in it
     own: Mapping[str, float] = field(default_factory=dict)
     own_lines: tuple[OwnLine, ...] = ()
-    operators: tuple[Row, ...] = ()
-    kernels: tuple[Row, ...] = ()
+    operators: tuple[ProfileRow, ...] = ()
+    kernels: tuple[ProfileRow, ...] = ()
     device: Device | None = None
     #: the GPU's compute capability before the point; 0 where the trace does not tell
     compute_major: int = 0
-    dear: tuple[Dear, ...] = ()
+    costly: tuple[CostlyPlace, ...] = ()
     stacks: bool = False
     #: epoch seconds by its host's clock, from the first step to the last; None where the trace does not tell
     span: tuple[float, float] | None = None
@@ -144,11 +148,13 @@ class RankProfile:
         return us / self.step_us if self.step_us else 0.0
 
 
-def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf) -> RankProfile:
-    """The answer of one trace, which is put in order by this. `rank` where the file's name tells it."""
+def digest(
+    trace: ProfileTrace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf
+) -> RankProfile:
+    """Reduce one trace, which is sorted in place. `rank`: where the file's name gives it."""
     trace.arranged()
-    own, told = _object(header, HEADER), _object(header, "distributedInfo")
-    ranks = (integer(own, "rank"), rank, integer(told, "rank"))
+    own, distributed = _object(header, HEADER), _object(header, "distributedInfo")
+    ranks = (integer(own, "rank"), rank, integer(distributed, "rank"))
     rank = next((r for r in ranks if r is not None), None)
     host = text(own, "host") or text(header, "host_name")
     unknown: list[tuple[str, str]] = []
@@ -164,18 +170,10 @@ def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None,
     stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
     if not stacks:
         unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
-    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=_compute_major(header),
+    majors = [integer(device, "computeMajor") or 0 for device in dicts(header.get("deviceProperties"))]
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=min(majors, default=0),
                         span=_span(header, steps))  # fmt: skip
-    return _Digest(trace, steps).profile(known, lines_of)
-
-
-def _compute_major(header: Mapping[str, Any]) -> int:
-    """The least of all GPUs that the trace names."""
-    devices = header.get("deviceProperties")
-    told = (
-        [integer(d, "computeMajor") or 0 for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    )
-    return min(told, default=0)
+    return _ProfileDigest(trace, steps).profile(known, lines_of)
 
 
 def _span(header: Mapping[str, Any], steps: Steps) -> tuple[float, float] | None:
@@ -188,8 +186,8 @@ def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _Digest:
-    def __init__(self, trace: Trace, steps: Steps) -> None:
+class _ProfileDigest:
+    def __init__(self, trace: ProfileTrace, steps: Steps) -> None:
         self.trace, self.steps = trace, steps
         self.phases = find_phases(trace, steps)
         numbers = {id(step): n for n, step in enumerate(steps.steps)}
@@ -198,7 +196,7 @@ class _Digest:
         events = trace.devices[self.device] if self.device is not None else []
         self.gaps = Gaps(events, self.phases.data) if events else None
         copies = copies_from("Pageable", events), copies_from("Pinned", events)
-        looked = Looked(steps.steps, self.phases.data, *copies, device=self.gaps is not None)
+        looked = TraceFacts(steps.steps, self.phases.data, *copies, device=self.gaps is not None)
         main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
         others = [events for thread, events in trace.threads.items() if thread != steps.thread]
         self.calls: Calls = find_calls([main, *others], looked)
@@ -210,7 +208,8 @@ class _Digest:
         parted = [self.phases.parted(step) for step in self.typical.values()]
         hidden = sum(length(within(self.phases.hidden, s.begin, s.end)) for s in self.typical.values())
         counted = self.steps.by != "nothing"
-        sites = [s for s in self.calls.sites.values() if _is_usual(s, len(steps))]
+        sites = [s for s in self.calls.sites.values() if (len(s.counts) >= _RESTARTS if s.kind == "workers"
+                                                          else len(s.spans) >= _IN_STEPS * len(steps))]  # fmt: skip
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
@@ -219,39 +218,37 @@ class _Digest:
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,
             data_us=median_low(self.phases.parted(step)["data wait"] for step in steps),
-            loader=_loader(self.trace),
+            loader=(loader := _loader(self.trace)),
+            loader_has_workers=_HAS_WORKERS.get(loader),
             queued_us=median(step.queued_us for step in steps),
             own={step.label: step.lasts - self.phases.parted(step)["communication"] for step in steps},
             own_lines=self._own_lines(),
             operators=self._operators(),
             kernels=self._kernels(),
             device=self.gaps.tell(self.device or 0, self.typical, sites) if self.gaps else None,
-            dear=self._dear(sites, lines_of) if counted else (),
+            costly=self._costly(sites, lines_of) if counted else (),
         )  # fmt: skip
 
-    def _operators(self) -> tuple[Row, ...]:
-        count = len(self.typical)
-
-        def row(name: str, operator: Operator) -> Row:
-            return Row(
-                name,
-                sum(operator.us.get(n, 0.0) for n in self.typical) / count,
-                sum(operator.calls.get(n, 0) for n in self.typical) / count,
-            )
-
-        return _largest(row(name, operator) for name, operator in self.calls.operators.items())
+    def _operators(self) -> tuple[ProfileRow, ...]:
+        rows = []
+        for name, operator in self.calls.operators.items():
+            us = sum(operator.us.get(n, 0.0) for n in self.typical)
+            calls = sum(operator.calls.get(n, 0) for n in self.typical)
+            rows.append(ProfileRow(name, us / len(self.typical), calls / len(self.typical)))
+        return _largest(rows)
 
     def _own_lines(self) -> tuple[OwnLine, ...]:
-        """By the median of all steps, as every place; a function that two ranks entered elsewhere is still the same."""
+        """The user's own lines by the median of all steps, like every place. A function that two ranks entered
+        elsewhere is still the same."""
         numbers = range(len(self.steps.steps))
         us: dict[tuple[str, int, str], float] = {}
         for place, by_step in self.calls.own.items():
             key = place.file, place.at, place.function
             us[key] = us.get(key, 0.0) + median(by_step.get(n, 0.0) for n in numbers)
-        dearest = sorted(us.items(), key=lambda item: -item[1])[:_MOST_DEAR]
-        return tuple(OwnLine(*key, lasts) for key, lasts in dearest)
+        costliest = sorted(us.items(), key=lambda item: -item[1])[:_MOST_COSTLY]
+        return tuple(OwnLine(*key, lasts) for key, lasts in costliest)
 
-    def _kernels(self) -> tuple[Row, ...]:
+    def _kernels(self) -> tuple[ProfileRow, ...]:
         if self.gaps is None:
             return ()
         us: dict[str, list[float]] = {}
@@ -260,14 +257,14 @@ class _Digest:
             if any(step.begin <= event.begin < step.end for step in self.typical.values()):
                 us.setdefault(event.name, []).append(event.end - event.begin)
         count = len(self.typical)
-        return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
+        return _largest(ProfileRow(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
-    def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        largest = sorted([*map(self._one, sites), *self._small()], key=_dearness)[:_MOST_DEAR]
+    def _costly(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[CostlyPlace, ...]:
+        largest = sorted([*map(self._one, sites), *self._small()], key=_gain_order)[:_MOST_COSTLY]
         return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
-    def _one(self, site: Site) -> Dear:
-        """By the median of all steps: a call that was preempted once is not dear for that."""
+    def _one(self, site: Site) -> CostlyPlace:
+        """The cost of one site by the median of all steps: a call that was preempted once is not costly."""
         numbers = range(len(self.steps.steps))
         if site.kind == "workers":
             return self._restarts(site, len(numbers))
@@ -281,17 +278,20 @@ class _Digest:
         elif self.gaps is not None and site.kind != "load":
             gain = median_low(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
-        what = f"{median_low(site.counts.get(n, 0) for n in numbers):.0f}" if site.kind == "buffers" else site.what
-        return Dear(site.kind, site.place, (), what, calls, us, gain, judged)
+        count = median_low(site.counts.get(n, 0) for n in numbers) if site.kind == "buffers" else 0
+        what = str(count) if site.kind == "buffers" else site.what
+        return CostlyPlace(site.kind, site.place, (), what, calls, us, gain, judged, count)
 
-    def _restarts(self, site: Site, steps: int) -> Dear:
+    def _restarts(self, site: Site, steps: int) -> CostlyPlace:
         """Between the passes, so in a few steps only: the mean of all. What the first batch waits for comes on top."""
         us = sum(length(union(spans)) for spans in site.spans.values()) / steps
-        return Dear(site.kind, site.place, (), str(len(site.counts)), sum(site.counts.values()) / steps, us, us)
+        times = len(site.counts)
+        started = sum(site.counts.values()) / steps
+        return CostlyPlace(site.kind, site.place, (), str(times), started, us, us, count=times)
 
-    def _small(self) -> Iterable[Dear]:
-        """Lines that run so many tiny operators that they are loops. On a GPU its kernels tell; a loop that reads as
-        many values is told of as that. How small they are the quietest step tells: a crowded machine slows them."""
+    def _small(self) -> Iterable[CostlyPlace]:
+        """Lines that run so many tiny operators that they are loops. On a GPU the kernels are judged instead; a loop
+        that reads as many values is reported as waits. Sizes are of the quietest step: a busy machine slows others."""
         numbers = range(len(self.steps.steps))
         reads = {
             site.place[:3]
@@ -300,15 +300,13 @@ class _Digest:
         }
         for place, by_step in self.calls.plain.items() if self.gaps is None else ():
             calls = median(len(by_step.get(n, ())) for n in numbers)
-            if (
-                place[:3] in reads
-                or calls < _SMALL_CALLS
-                or min(median(b - a for a, b in spans) for spans in by_step.values() if spans) > _SMALL_US
-            ):
+            if place[:3] in reads or calls < _SMALL_CALLS:
+                continue
+            if min(median(b - a for a, b in spans) for spans in by_step.values() if spans) > _SMALL_US:
                 continue
             us = median(length(union(by_step.get(n, []))) for n in numbers)
             loop = median(length(union(by_step.get(n, []), gap=_SMALL_GAP_US)) for n in numbers)
-            yield Dear("small", place, (), "", calls, us, loop)
+            yield CostlyPlace("small", place, (), "", calls, us, loop)
 
     def _loops(self, spans: Spans) -> Spans:
         """Values that are read one by one without another operator between them: the whole loop could be gained."""
@@ -320,50 +318,43 @@ class _Digest:
         return union([*calls, *idle])
 
 
-def _is_usual(site: Site, steps: int) -> bool:
-    if site.kind == "workers":
-        return len(site.counts) >= _RESTARTS
-    return len(site.spans) >= _IN_STEPS * steps
-
-
-def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
+def _lines(one: CostlyPlace, lines_of: LinesOf) -> tuple[int, ...]:
     if one.place is None:
         return ()
-    if one.kind == "masked":  # only the source tells what is in a mask: no line where it does not
+    if one.kind == "masked":  # only the source says what is in a mask: no line without it
         return lines_of(one.place, one.kind)
     return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
 
 
-def _folded(found: Iterable[Dear]) -> tuple[Dear, ...]:
+def _folded(found: Iterable[CostlyPlace]) -> tuple[CostlyPlace, ...]:
     """`row.cpu().numpy()` is one place, though it waits twice."""
-    same: dict[object, Dear] = {}
+    same: dict[object, CostlyPlace] = {}
     for one in found:
-        key = (
-            (one.kind, one.place and one.place[:3], one.lines, one.what)
-            if one.lines
-            else (one.kind, one.place, one.what)
-        )
+        place = one.place and one.place[:3] if one.lines else one.place
+        key = (one.kind, place, one.lines, one.what)
         had = same.get(key)
         if had is None or had.place is None or one.place is None:
             same[key] = one
             continue
         names = dict.fromkeys(filter(None, (*had.place.callee.split("."), one.place.callee)))
-        place = had.place._replace(callee=".".join(names))
-        same[key] = replace(
-            had, place=place, calls=max(had.calls, one.calls), us=had.us + one.us, gain_us=had.gain_us + one.gain_us
-        )
-    return tuple(sorted(same.values(), key=_dearness))
+        whole, us, gain = had.place._replace(callee=".".join(names)), had.us + one.us, had.gain_us + one.gain_us
+        same[key] = replace(had, place=whole, calls=max(had.calls, one.calls), us=us, gain_us=gain)
+    return tuple(sorted(same.values(), key=_gain_order))
 
 
-def _dearness(one: Dear) -> float:
+def _gain_order(one: CostlyPlace) -> float:
     return -max(one.gain_us, one.us)
 
 
-def _loader(trace: Trace) -> str:
+#: torch's iterators of a loader.
+_HAS_WORKERS = {"_SingleProcessDataLoaderIter": False, "_MultiProcessingDataLoaderIter": True}
+
+
+def _loader(trace: ProfileTrace) -> str:
     names = {e.name for events in trace.threads.values() for e in events if e.name.startswith("enumerate(DataLoader)#")}
     name = min(names, default="")
     return name.partition("#")[2].removesuffix(".__next__")
 
 
-def _largest(rows: Iterable[Row]) -> tuple[Row, ...]:
+def _largest(rows: Iterable[ProfileRow]) -> tuple[ProfileRow, ...]:
     return tuple(sorted(rows, key=lambda row: -row.us)[:_MOST_OPERATORS])

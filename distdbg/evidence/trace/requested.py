@@ -1,4 +1,4 @@
-"""What became of the profiles that a launch asked its ranks for, as their agents' events tell."""
+"""Report what became of the profiles that a launch requested, from the events of the agents."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SILENT = "it ended before its profile was written"
 def missing_profiles(
     job: Mapping[str, Any], nodes: Iterable[NodeRecord], ranks: Iterable[RankRecord], there: Callable[[int], set[str]]
 ) -> list[Unknown]:
-    """Of the ranks that were to profile, those that gave nothing or not all, folded by the reason.
+    """The requested ranks without a complete profile, grouped by the reason.
 
     `there` gives the names of a rank's profiles that are in the run directory.
     """
     steps, wanted = _wanted(job)
     if not steps:
         return []
-    told = {event.rank: event for node in nodes for _, event in Profile.among(node.events) if event.id is None}
+    by_rank = {event.rank: event for node in nodes for _, event in Profile.among(node.events) if event.id is None}
     reasons: dict[str, list[int]] = {}
     for rank in ranks:
         if wanted and rank.rank not in wanted:
             continue
-        event = told.get(rank.rank)
+        event = by_rank.get(rank.rank)
         if event is None and rank.ended is None:
             continue
         why = _SILENT if event is None else event.because or event.missing
@@ -44,9 +44,9 @@ def missing_profiles(
 
 
 def _wanted(job: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """The steps as the launch was told them, and the ranks: none are all."""
-    told = job.get("environment")
-    variables = told if isinstance(told, list) else []
+    """The steps as the launch got them, and the ranks; no ranks mean all."""
+    environment = job.get("environment")
+    variables = environment if isinstance(environment, list) else []
     values = {text(v, "name"): text(v, "value") for v in variables if isinstance(v, dict)}
     try:
         return values.get("DISTDBG_PROFILE", ""), unfold_ranks(values.get("DISTDBG_PROFILE_RANKS", ""))

@@ -1,4 +1,4 @@
-"""Which ranks the others wait for, by profiles of the same steps: in what phase, and at which line."""
+"""Find the ranks that the others wait for, from profiles of the same steps: in which phase, at which line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOISE_US = 50.0
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowRanks:
     """`ranks` take `us` longer in each step than any other, most of it in `phase`; `line` where one line explains it.
 
     `worst` is one of them; `usual_us` is what that phase takes the others.
@@ -39,9 +39,9 @@ class Slow:
     line_usual_us: float = 0.0
 
 
-def slow_ranks(profiles: Sequence[RankProfile]) -> Slow | None:
-    """None where nobody is, now one and now another, where the ranks' steps are not the same ones, and where no line
-    tells what takes it longer, but for a GPU's own time."""
+def slow_ranks(profiles: Sequence[RankProfile]) -> SlowRanks | None:
+    """The slow ranks. None without any, where the slow rank changes, where the ranks' steps differ, and where no line
+    explains the additional time, except for a GPU's own time."""
     by_rank = {p.rank: p for p in profiles if p.rank is not None and p.steps}
     if len(by_rank) < 2 or len(by_rank) < len(profiles):
         return None
@@ -56,11 +56,11 @@ def slow_ranks(profiles: Sequence[RankProfile]) -> Slow | None:
     others = tuple(p for rank, p in by_rank.items() if rank not in ranks)
     worst = max(slow, key=lambda p: median(p.own[label] for label in labels))
     us -= worst.queued_us  # on a crowded machine a rank can lose its processor in the same place of each step
-    return _told(ranks, worst, others, us) if us >= _LEAST_US and worst.share(us) >= _SHARE else None
+    return _slow_ranks(ranks, worst, others, us) if us >= _LEAST_US and worst.share(us) >= _SHARE else None
 
 
 def _last(own: dict[int, float]) -> tuple[tuple[int, ...], float]:
-    """The few behind the widest gap between the ranks' own times, and how wide it is; nobody where they are many."""
+    """The few ranks beyond the widest gap between the ranks' own times, and its width; none where they are many."""
     ordered = sorted(own, key=lambda rank: own[rank])
     gaps = [own[b] - own[a] for a, b in pairwise(ordered)]
     at = gaps.index(max(gaps)) + 1
@@ -68,13 +68,15 @@ def _last(own: dict[int, float]) -> tuple[tuple[int, ...], float]:
     return tuple(sorted(few)), gaps[at - 1]
 
 
-def _told(ranks: tuple[int, ...], worst: RankProfile, others: tuple[RankProfile, ...], us: float) -> Slow | None:
+def _slow_ranks(
+    ranks: tuple[int, ...], worst: RankProfile, others: tuple[RankProfile, ...], us: float
+) -> SlowRanks | None:
     usual = {name: median(p.parts[name] for p in others) for name in worst.parts if name != "communication"}
     phase = max(usual, key=lambda name: worst.parts[name] - usual[name])
     line, line_usual = _culprit(worst, others, us)
     if line is None and worst.device is None:
         return None  # to be woken up late, after a collective, looks the same
-    return Slow(ranks, worst, others, us, phase, usual[phase], line, line_usual)
+    return SlowRanks(ranks, worst, others, us, phase, usual[phase], line, line_usual)
 
 
 def _culprit(worst: RankProfile, others: tuple[RankProfile, ...], us: float) -> tuple[OwnLine | None, float]:

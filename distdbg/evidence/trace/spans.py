@@ -1,4 +1,4 @@
-"""Stretches of time as sorted lists of (begin, end) that do not overlap: joined, cut, measured."""
+"""Join, cut and measure stretches of time: sorted lists of (begin, end) that do not overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Spans = list[Span]
 
 
 def union(spans: Iterable[Span], gap: float = 0.0) -> Spans:
-    """In order, those that touch or overlap as one; also those at most `gap` apart."""
+    """Join spans that touch, overlap, or are at most `gap` apart; the result is sorted."""
     joined: Spans = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1] + gap:

@@ -1,6 +1,6 @@
-"""A chrome trace's text, cut into its events while it comes in: nothing but the piece at hand is held.
+"""Split the text of a chrome trace into its events while it arrives: only the current piece is in memory.
 
-Takes the object form, `{"traceEvents": [...]}` with what stands before the array, and the bare array.
+Takes the object form, `{"traceEvents": [...]}` with what precedes the array, and the bare array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from distdbg.evidence import jsonl
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
-#: What may stand before the events (device properties, process groups), and what one event may need.
+#: What may precede the events (device properties, process groups), and what one event may need.
 _MOST_HEADER = 32 << 20
 _MOST_EVENT = 16 << 20
 
@@ -24,7 +24,7 @@ class NoTrace(Exception):
 
 
 class TraceSplitter:
-    """`feed` it text; `header` is what stood before the events, `whole` is True once the array has ended."""
+    """`feed` it text; `header` is the text before the events, `whole` is True once the array has ended."""
 
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
@@ -48,7 +48,7 @@ class TraceSplitter:
         yield from self._events()
 
     def close(self) -> None:
-        """To be called at the end of the text. Raises NoTrace where no event could begin."""
+        """Finish at the end of the text. Raises NoTrace where it contains no event."""
         if self._began:
             return
         if not self._text.strip():

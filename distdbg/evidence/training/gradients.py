@@ -1,4 +1,4 @@
-"""Gradients' norms by layer, as `--watch gradients` wrote them: one series for each optimizer of a rank.
+"""Read gradient norms by layer, as `--watch gradients` records them: one series for each optimizer of a rank.
 
     facts.jsonl      {"kind": "gradient-layers", "optimizer": 0, "table": 0, "layers": […], "kinds": […], "rows": {…}}
     gradients.jsonl  {"op": "gradients", "step": 11, "optimizer": 0, "table": 0, "total": …, "gradient": […],
@@ -21,7 +21,7 @@ _MOST_LAYERS = 100_000
 
 
 @dataclass(frozen=True)
-class GradientSample:
+class GradientNorms:
     """Norms by layer, None where there was none; `line` is that of gradients.jsonl (1-based, 0 not known)."""
 
     step: int
@@ -42,7 +42,7 @@ class GradientSeries:
 
     layers: tuple[str, ...]
     kinds: tuple[str, ...]
-    samples: tuple[GradientSample, ...]
+    samples: tuple[GradientNorms, ...]
     rows: Mapping[int, int] = field(default_factory=dict)
     optimizer: str = "optimizer"
     copies: int = 1
@@ -67,13 +67,13 @@ def gradient_series(facts: Events, lines: Events, folder: str) -> tuple[Gradient
     return tuple(found)
 
 
-def _sample(number_of_line: int, line: Mapping[str, Any], layers: int) -> GradientSample | None:
+def _sample(number_of_line: int, line: Mapping[str, Any], layers: int) -> GradientNorms | None:
     step, gradient, weight = integer(line, "step"), line.get("gradient"), line.get("weight")
     if step is None or not isinstance(gradient, list) or not isinstance(weight, list):
         return None
     if len(gradient) != layers or len(weight) != layers:
         return None
-    return GradientSample(
+    return GradientNorms(
         step, number(line, "total"), tuple(map(_figure, gradient)), tuple(map(_figure, weight)),
         dict(_counts(line.get("dead"), layers)), integer(line, "samples") or 0, number_of_line,
     )  # fmt: skip

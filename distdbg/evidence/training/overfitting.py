@@ -1,4 +1,4 @@
-"""Can a model learn one batch by heart? The judgement on what a rank of `--overfit-batch` has told.
+"""Judge whether a model can memorize one batch, by the losses that a rank of `--overfit-batch` reports.
 
 A training that works takes the loss of one repeated batch down by far more than a tenth within 100 steps: nothing but
 that batch is asked of it. What falls by less may be slow (a warm-up, a small learning rate), and is unknown; what does
@@ -26,10 +26,11 @@ _RISES = 1.05
 
 @dataclass(frozen=True)
 class Judged:
-    """`words` are what the loss did, or why that is not known."""
+    """`words` are what the loss did, or why that is not known. `constant`: every loss was the same number."""
 
     verdict: Verdict
     words: str
+    constant: bool = False
 
 
 def judge(fields: Mapping[str, Any]) -> Judged:
@@ -46,10 +47,11 @@ def judge(fields: Mapping[str, Any]) -> Judged:
     if len(judged) == 1:
         return next(iter(judged.values()))
     words = "; ".join(f"{_place(line)}: {j.words}" for line, j in judged.items())
+    constant = any(j.constant for j in judged.values())
     words = f"{len(judged)} lines begin a backward, {words}"
     if verdicts == {"fails"} and all(map(_moved, losses(fields).values())) and number(fields, "highest_rate") != 0:
         return Judged("unknown", f"{words}; losses that work against each other do not fall")
-    return Judged(verdicts.pop() if len(verdicts) == 1 else "unknown", words)
+    return Judged(verdicts.pop() if len(verdicts) == 1 else "unknown", words, constant)
 
 
 def _why_not(fields: Mapping[str, Any]) -> str:
@@ -68,12 +70,12 @@ def _why_not(fields: Mapping[str, Any]) -> str:
 
 def losses(fields: Mapping[str, Any]) -> dict[str, list[tuple[int, float | None]]]:
     """(step, loss) by the line that began the backward; None for what is not finite."""
-    told = fields.get("losses")
-    return {line: _values(series) for line, series in told.items()} if isinstance(told, dict) else {}
+    losses = fields.get("losses")
+    return {line: _values(series) for line, series in losses.items()} if isinstance(losses, dict) else {}
 
 
-def _values(told: object) -> list[tuple[int, float | None]]:
-    pairs = [pair for pair in told if isinstance(pair, list) and len(pair) == 2] if isinstance(told, list) else []
+def _values(series: object) -> list[tuple[int, float | None]]:
+    pairs = [pair for pair in series if isinstance(pair, list) and len(pair) == 2] if isinstance(series, list) else []
     return [(pair[0], number({"loss": pair[1]}, "loss")) for pair in pairs if isinstance(pair[0], int)]
 
 
@@ -89,7 +91,8 @@ def _one(values: Sequence[tuple[int, float | None]], fields: Mapping[str, Any]) 
 
 def _fell(finite: Sequence[float], steps: int, fields: Mapping[str, Any]) -> Judged:
     start, last = finite[0], finite[1:][-_LAST:]
-    end, waver = median(last), _waver(last)
+    low, _, high = quantiles(last, n=4, method="inclusive")
+    end, waver = median(last), high - low
     fell, size = start - end, abs(start)
     words = f"from {start:.4g} to {end:.4g} in {steps} steps" + (f", wavering by {waver:.2g}" if waver else "")
     if size < _NOTHING:
@@ -100,16 +103,12 @@ def _fell(finite: Sequence[float], steps: int, fields: Mapping[str, Any]) -> Jud
         return Judged("unknown", f"it fell by only {100 * fell / size:.0f} %: {words}; more steps may tell")
     if _warms_up(fields):
         return Judged("unknown", f"the learning rate was still rising at the end: {words}; more steps may tell")
-    return Judged("fails", f"it did not move from {start:.4g} in {steps} steps" if set(finite) == {start} else words)
-
-
-def _waver(last: Sequence[float]) -> float:
-    low, _, high = quantiles(last, n=4, method="inclusive")
-    return high - low
+    constant = set(finite) == {start}
+    return Judged("fails", f"it did not move from {start:.4g} in {steps} steps" if constant else words, constant)
 
 
 def _moved(values: Sequence[tuple[int, float | None]]) -> bool:
-    """By more than rounding, and to what is a number."""
+    """Whether the values change by more than rounding, and end at a finite number."""
     seen = [value for _, value in values]
     start = seen[0] if seen else None
     if start is None or seen[-1] is None:
@@ -135,9 +134,9 @@ def reasons(fields: Mapping[str, Any]) -> Iterable[str]:
         "frozen": "held by an optimizer and frozen (requires_grad is off)",
     }
     for word, meaning in words.items():
-        told = fields.get(word)
-        if isinstance(told, dict) and (count := integer(told, "count")):
-            names = told.get("names")
+        counted = fields.get(word)
+        if isinstance(counted, dict) and (count := integer(counted, "count")):
+            names = counted.get("names")
             shown = [str(name) for name in names] if isinstance(names, list) else []
             more = ", …" if count > len(shown) else ""
             yield f"{count} parameter{'s' * (count > 1)} {meaning}: {', '.join(shown)}{more}."

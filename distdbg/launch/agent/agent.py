@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 from distdbg.collect.machine.cgroups import memory_counters
 from distdbg.collect.machine.kernel_log import kernel_messages
 from distdbg.evidence.exit_status import shell_code
-from distdbg.launch.agent.node_dir import RANK_BYTES, make_node_dir, remove_node_dir
+from distdbg.launch.agent.node import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
 from distdbg.launch.link import keeper
-from distdbg.launch.link.lifeline import Lifeline
+from distdbg.launch.link.liveness import Lifeline
 from distdbg.launch.link.wire import StdioWire, Wire
 from distdbg.masking import mask_argv
 from distdbg.protocol import agent_events as events
@@ -42,7 +42,7 @@ from distdbg.protocol import requests
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
-    from distdbg.launch.agent.node import Node
+    from distdbg.launch.agent.exporting import Exporter
     from distdbg.launch.link.meeting import Orders
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -90,7 +90,12 @@ class Agent:
 
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
-        self.exporter = _exporter(self.node, options)
+        self.exporter: Exporter | None = None
+        if options.prom_dir is not None or options.metrics_port is not None:  # else nothing is loaded for figures
+            from distdbg.launch.agent.exporting import Exporter
+
+            prom_dir = Path(options.prom_dir) if options.prom_dir else None
+            self.exporter = Exporter(self.node, prom_dir, options.metrics_port)
         rank_env = json.loads(options.rank_env)
         self.watch = RankWatch(
             self.loop,
@@ -125,7 +130,7 @@ class Agent:
         return self._finish(self.torchrun.exit_code)
 
     def _finish(self, exit_code: int) -> int:
-        """torchrun is gone: end what it left, collect what stands in pipes, say the last words."""
+        """torchrun is gone: end what it left, read what is in pipes, send the last events."""
         self.dumper.stop()
         self.watch.end_leftovers(self.grace)
         for stream in self.torchrun.streams:
@@ -153,7 +158,7 @@ class Agent:
             from distdbg.launch.io.control import ControlWatcher
 
             self.control = ControlWatcher(run.control)
-            self.loop.watch(self.control.wake, self._read_control)
+            self.loop.watch(self.control.wake, lambda: self._obey_all(self.control.requests()))
         self.loop.watch(self.torchrun.pidfd, self._torchrun_ended)
         for stream in self.torchrun.streams:
             self.loop.watch(stream, lambda s=stream: self._torchrun_says(s))  # type: ignore[misc]
@@ -164,21 +169,21 @@ class Agent:
     def obey(self, orders: Orders) -> None:
         """On another host: from now on the launcher's pings are expected."""
         self.lifeline = Lifeline(self.loop, orders.launcher_endpoints, self._cut_off)
-        for request in orders.rest:
-            self._request(request)
+        self._obey_all(orders.rest)
 
     def _cut_off(self, silent_s: float) -> None:
         """The ranks here wait for others that do not hear them: what they know is kept, then they end."""
         self.node.event(events.CutOff(silent_s=silent_s))
         folder = self.node.run.attempt(self.node.attempt).dump("cut-off")
         self.watch.death_dumps.beside(folder, list(self.watch.ranks.values()))
-        self.loop.after(_EVIDENCE_TAKES_S, self._end_cut_off)
 
-    def _end_cut_off(self) -> None:
-        """torchrun may wait for a store on the other side for minutes, and would end its ranks only then."""
-        self.stop("the launcher's host cannot be reached")
-        self.watch.kill(signal.SIGTERM)
-        self._end_torchrun_alone()
+        def end() -> None:
+            """torchrun may wait for a store on the other side for minutes, and would end its ranks only then."""
+            self.stop("the launcher's host cannot be reached")
+            self.watch.kill(signal.SIGTERM)
+            self._end_torchrun_alone()
+
+        self.loop.after(_EVIDENCE_TAKES_S, end)
 
     def _end_torchrun_alone(self) -> None:
         if any(rank.alive for rank in self.watch.ranks.values()):
@@ -196,19 +201,18 @@ class Agent:
             self.loop.forget(descriptor)
             self.node.launcher = None
             self.stop("the launcher is gone")
+        self._obey_all(records)
+
+    def _obey_all(self, records: list[dict[str, Any]]) -> None:
         for record in records:
             self._request(record)
-
-    def _read_control(self) -> None:
-        for request in self.control.requests():
-            self._request(request)
 
     def _request(self, record: dict[str, Any]) -> None:
         match requests.read_request(record, self.node.node_rank):
             case requests.Cancel(by=by):
                 self.stop(by or "cancelled")
-            case requests.Stop(reason=reason):
-                self.stop(reason or "requested")
+            case requests.Stop(reason=reason, most_grace=most):
+                self.stop(reason or "requested", self.grace if most is None else min(most, self.grace))
             case requests.Kill(by=by):
                 self.kill_now(by or "requested")
             case requests.SendSignal(signal=number):
@@ -249,14 +253,14 @@ class Agent:
             self.stop(signal.Signals(number).name)
 
     def _forward(self, number: int) -> None:
-        """To the ranks; one that torchrun was told to handle is its own, and ends them."""
+        """Send it to the ranks; torchrun itself handles a signal of --signals-to-handle, and ends them."""
         name = signal.Signals(number).name
         if name in self.torchrun.handles:
             self.stop(name)
         else:
             self.watch.forward(number)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, grace: float | None = None) -> None:
         """End the ranks as torchrun does at a signal; what is left after the grace period is killed."""
         if self.stopping:
             return
@@ -264,7 +268,15 @@ class Agent:
         self.node.event(events.Stopping(reason=reason))
         self.watch.note_asked_to_stop()
         self.torchrun.terminate(reason)
-        self.loop.after(self.grace, lambda: self.kill_now("the grace period is over"))
+        self._continue_stopped()
+        self.loop.after(self.grace if grace is None else grace, lambda: self.kill_now("the grace period is over"))
+
+    def _continue_stopped(self) -> None:
+        """A rank that is stopped takes no SIGTERM before it is continued. It gets ours first, and so trains no more."""
+        for rank in self.watch.living:
+            if processes.is_stopped(rank.pid or 0):
+                processes.kill_group(rank.pid or 0, signal.SIGTERM)
+                processes.kill_group(rank.pid or 0, signal.SIGCONT)
 
     def kill_now(self, reason: str) -> None:
         self.stopping = self.stopping or reason
@@ -293,15 +305,6 @@ def _options(own: list[str]) -> argparse.Namespace:
     return parser.parse_args(own)
 
 
-def _exporter(node: Node, options: argparse.Namespace) -> Any:  # noqa: ANN401
-    """None where nobody asked for figures: then nothing is loaded for them."""
-    if options.prom_dir is None and options.metrics_port is None:
-        return None
-    from distdbg.launch.agent.exporting import Exporter
-
-    return Exporter(node, Path(options.prom_dir) if options.prom_dir else None, options.metrics_port)
-
-
 def main(argv: list[str]) -> int:
     if argv[:1] == ["--remote"]:
         node_rank = int(os.environ[argv[3]] if not argv[3].isdigit() else argv[3])
@@ -312,7 +315,7 @@ def main(argv: list[str]) -> int:
 
 def _remote(parent: int, run: Path, node_rank: int) -> int:
     """On another host: the standard streams are the wire, and what others print goes to standard error."""
-    from distdbg.launch.link.liveness_port import LivenessPort
+    from distdbg.launch.link.liveness import LivenessPort
     from distdbg.launch.link.meeting import meet
 
     processes.die_with_parent(parent)
@@ -340,8 +343,16 @@ def _run(
     processes.become_subreaper()
     if options.parent:
         processes.die_with_parent(options.parent)
+    count = dict(pairwise(torchrun)).get("--nproc-per-node", "")
+    room = RANK_BYTES * (int(count) if count.isdecimal() else _MANY_RANKS)
+    folder: Path | None = None
     try:
-        return _run_in_folder(options, torchrun, wire, orders)
+        folder, passed_over = make_node_dir(Path(options.run_dir).name, options.node_rank, room)
+        agent = Agent(options, torchrun, folder, wire)
+        agent.node.event(events.NodeDir(folder=str(folder), passed_over=passed_over))
+        if orders is not None:
+            agent.obey(orders)
+        return agent.run()
     except subprocess.SubprocessError as error:
         said = f"distdbg agent: torchrun could not be started: {error}\n"
         sys.stderr.write(said)
@@ -350,24 +361,13 @@ def _run(
     except Exception:  # who started us shows it, and forgets it
         _write_down(options, traceback.format_exc())
         raise
-
-
-def _run_in_folder(options: argparse.Namespace, torchrun: list[str], wire: Wire | None, orders: Orders | None) -> int:
-    count = dict(pairwise(torchrun)).get("--nproc-per-node", "")
-    room = RANK_BYTES * (int(count) if count.isdecimal() else _MANY_RANKS)
-    folder, passed_over = make_node_dir(Path(options.run_dir).name, options.node_rank, room)
-    try:
-        agent = Agent(options, torchrun, folder, wire)
-        agent.node.event(events.NodeDir(folder=str(folder), passed_over=passed_over))
-        if orders is not None:
-            agent.obey(orders)
-        return agent.run()
     finally:
-        remove_node_dir(folder)
+        if folder is not None:
+            remove_node_dir(folder)
 
 
 def _write_down(options: argparse.Namespace, text: str) -> None:
-    """The last words of an agent that dies of an error of ours; a file system that freezes does not hold them up."""
+    """Write the last message of an agent that ends by an error of ours; a frozen file system does not block it."""
     from distdbg.launch.io.disk import DiskWriter
 
     files = RunDir(Path(options.run_dir)).attempt(options.attempt).node(options.node_rank, options.host)

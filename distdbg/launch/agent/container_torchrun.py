@@ -1,4 +1,4 @@
-"""torchrun in an image that has no distdbg: what the agent brought along takes the place of the installed entry point.
+"""torchrun in an image without distdbg: the agent's own copy replaces the installed entry point.
 
     python <absolute>/distdbg/launch/agent/container_torchrun.py torchrun's arguments
 

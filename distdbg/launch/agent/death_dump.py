@@ -1,4 +1,4 @@
-"""What can still be had of a node's ranks in the moment after one of them has died, before torchrun ends the others.
+"""Collect the state of a node's ranks right after one of them died, before torchrun ends the others.
 
     {"event": "death-dump", "folder": …}   at once, so that the other nodes look, too
     {"event": "dumped", "folder": …, "ranks": …}
@@ -84,14 +84,14 @@ class NodeDeathDump:
         data = {number: self._data[number] for number in found if number in self._data}
         if not self._ranks:
             return
-        parts, told = [], {}
+        parts, outcomes = [], {}
         for rank in self._ranks:
             why = not_tried(_NO_TIME if rank.ended is None else "it had ended")
             seen = found.get(rank.rank) or {"recorder": why}
-            page = PageReading.of(rank.page, time.monotonic_ns()).fields() if rank.page else None
+            page = PageReading.of(rank.page, time.monotonic_ns(), time.time_ns()).fields() if rank.page else None
             look_at = {"t": time.time(), "process": {}, "page": page, "stacks": why, "children": {}} | seen
             parts.append(RankPart(rank=rank.rank, pid=rank.pid, looks=[look_at]).fields())
-            told[str(rank.rank)] = COLLECTED if rank.rank in data else seen["recorder"]
+            outcomes[str(rank.rank)] = COLLECTED if rank.rank in data else seen["recorder"]
             for kind in ("calls", "sites"):
                 with contextlib.suppress(OSError):
                     kept = self._stem(rank, kind).read_bytes()
@@ -102,21 +102,21 @@ class NodeDeathDump:
         path = self._folder / "nodes" / f"{self._node.node_rank:04d}.json"
         disk.write_whole(path, json.dumps(node.fields()).encode())
         seconds = round(time.monotonic() - self._begun, 3)
-        self._node.event(Dumped(folder=str(self._folder), seconds=seconds, ranks=told, because=""))
+        self._node.event(Dumped(folder=str(self._folder), seconds=seconds, ranks=outcomes, because=""))
 
     def _stem(self, rank: RankProcess, kind: str) -> Path:
         return self._node.folder / f"{rank.rank:05d}.{kind}"
 
 
 def _went_on(before: tuple[int, ...] | None, now: tuple[int, ...] | None) -> bool:
-    """One that never trained, and cleans up after an error, is heard a few times more, too."""
+    """Whether the counters moved. A rank that never trained still counts a few events while it cleans up."""
     if before is not None and now is not None and len(before) == len(now) == 1:
         return still_counts(before[0], now[0])
     return before != now
 
 
 class DeathDumps:
-    """When to take one, and when a dump tells more already."""
+    """Decides when to take one, and when an existing dump says more."""
 
     def __init__(self, loop: Loop, node: Node) -> None:
         self._loop = loop
@@ -126,18 +126,24 @@ class DeathDumps:
     def begin(self, dead: RankProcess, ranks: Sequence[RankProcess]) -> NodeDeathDump:
         """`dead` has just ended; the caller waits for `done` as long as it can, and calls `write`.
 
-        One whose script was over, and whose exit code nobody could read, has most likely just finished.
+        A rank whose script was over, and whose exit code could not be read, has most likely just finished.
         """
         folder = self._node.run.attempt(self._node.attempt).dump("death")
         finished = dead.exit_code is None and dead.phase == "exiting"
-        if finished or not self._can_look(ranks) or self._stand_as_dumped(ranks):
+        if finished or not self._can_look(ranks):
+            return NodeDeathDump(self._node, folder, ())
+        living = [r for r in ranks if r.alive]
+        for rank in living:
+            rank.sample()
+        # As long as the ranks have not moved since the last dump, that one says more.
+        if self._dumped_at and not any(_went_on(self._dumped_at.get(r.rank, ()), r.pace()) for r in living):
             return NodeDeathDump(self._node, folder, ())
         self.note_dumped(ranks)
         self._node.event(DeathDump(folder=str(folder), attempt=self._node.attempt))
         return NodeDeathDump(self._node, folder, ranks)
 
     def beside(self, folder: Path, ranks: Sequence[RankProcess]) -> None:
-        """A rank of another node has died; here nothing is held still, and nobody waits."""
+        """A rank of another node has died; here no rank is paused, and nothing waits."""
         if self._can_look(ranks):
             self.note_dumped(ranks)
             self._finish(NodeDeathDump(self._node, folder, ranks))
@@ -149,16 +155,10 @@ class DeathDumps:
             self._loop.after(0.02, lambda: self._finish(look))
 
     def note_dumped(self, ranks: Sequence[RankProcess]) -> None:
-        """As long as they stand where they stand now, the dump that is there tells more than a last look."""
         self._dumped_at = {r.rank: r.pace() for r in ranks if r.alive}
 
-    def _stand_as_dumped(self, ranks: Sequence[RankProcess]) -> bool:
-        living = [r for r in ranks if r.alive]
-        for rank in living:
-            rank.sample()
-        return bool(self._dumped_at) and not any(_went_on(self._dumped_at.get(r.rank, ()), r.pace()) for r in living)
-
     def _can_look(self, ranks: Sequence[RankProcess]) -> bool:
-        """Before the first process group no rank has a recorder; what ranks have called is left when all are dead."""
+        """Whether a recorder can be read. Before the first process group no rank has one; the ranks' calls can be read
+        after their death."""
         called = any(r.page is not None and r.page.calls for r in ranks)
         return called or any(r.alive and (self._node.folder / f"{r.rank:05d}.recorder").exists() for r in ranks)

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.machine.sampling_access import probe
+from distdbg.collect.machine import procfs
+from distdbg.collect.machine.pyspy import probe
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.rank_watch import RankWatch
 from distdbg.launch.agent.ranks import RankProcess
@@ -23,7 +24,7 @@ from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.agent_events import Dumped, Phases, RankResumed, SamplingAccess
 from distdbg.protocol.dump import BUSY, CaptureRequest, CaptureTarget, failed, not_tried
-from distdbg.protocol.requests import TakeDump
+from distdbg.protocol.requests import TakeDump, WhichExceptions, WhichModel, WhichStacks
 
 _CAPTURE = Path(__file__).resolve().parents[1] / "watch" / "capture.py"
 #: Beyond its own deadline the child gets so long to write down what it has.
@@ -82,16 +83,16 @@ class Dumper:
 
     def _start(self, request: TakeDump) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
-        self._watch.connections.ask_beside_a_dump()
+        self._watch.connections.ask(WhichModel(id="dump"), WhichExceptions(id="dump"))
         for look in range(request.looks):
-            self._loop.after(look * request.interval, self._watch.connections.ask_stacks)
-        self._node.event(Phases(ranks=self._watch.phases.told()))
+            self._loop.after(look * request.interval, lambda: self._watch.connections.ask(WhichStacks()))
+        self._node.event(Phases(ranks=self._watch.phases.shares()))
         self._targets = [
             CaptureTarget(rank=r.rank, pid=r.pid, stem=str(self._node.folder / f"{r.rank:05d}"))
             for r in self._watch.ranks.values()
             if r.alive and r.pid is not None
         ]
-        self._stopped_before = {t.pid for t in self._targets if processes.is_stopped(t.pid)}
+        self._stopped_before = {t.pid for t in self._targets if procfs.is_stopped(t.pid)}
         self._request = CaptureRequest(
             **request.fields(), node_rank=self._node.node_rank, host=self._node.host,
             targets=[target.fields() for target in self._targets], parent=os.getpid(),
@@ -106,7 +107,7 @@ class Dumper:
         assert self._child.stdout is not None
         self._out = self._child.stdout.fileno()
         os.set_blocking(self._out, False)
-        # from now on: who dies while it is taken, and stood there before, is in it
+        # from now on: a rank that dies while the dump is taken, and was stuck before, is in it
         self._watch.death_dumps.note_dumped(list(self._watch.ranks.values()))
         self._loop.watch(self._out, self._read)
         self._loop.watch(self._pidfd, self._ended)
@@ -163,7 +164,7 @@ class Dumper:
     def _go_on(self) -> None:
         """py-spy stops a rank for milliseconds, and may leave it so where it is killed. Who was stopped stays so."""
         for target in self._targets:
-            if target.pid not in self._stopped_before and processes.is_stopped(target.pid):
+            if target.pid not in self._stopped_before and procfs.is_stopped(target.pid):
                 processes.kill(target.pid, signal.SIGCONT)
                 self._node.event(RankResumed(rank=target.rank))
 

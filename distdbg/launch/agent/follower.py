@@ -1,4 +1,4 @@
-"""Reads what the ranks print: a FIFO a stream, read in the agent's own loop, written by the disk thread.
+"""Read what the ranks print: one FIFO for each stream, read in the agent's loop, written by the disk thread.
 
 The reader stands before the first writer and stays until the last has gone, so that nobody who prints ever meets a
 pipe without a reader. Where the disk falls behind, reading pauses and the pipes fill, as they would before a slow
@@ -68,16 +68,20 @@ class Follower:
         self._on_loss = on_loss
         self._after = after
         self._streams: dict[tuple[int, str], _Stream] = {}
-        #: of ranks that have ended, or were started again, while somebody else still holds their pipe
+        #: of ranks that have ended, or were started again, while another process still holds their pipe
         self._lingering: set[_Stream] = set()
         self._past: list[_Stream] = []
         self._waiting: set[_Stream] = set()
         self._resting: set[_Stream] = set()
-        self._pipe_budget = _pipe_share()
+        try:
+            pages = int(_PIPE_LIMIT.read_text())
+        except (OSError, ValueError):
+            pages = 16384
+        self._pipe_budget = pages * os.sysconf("SC_PAGE_SIZE") // _SHARE_OF_PIPES
         selector.register(writer.wake, selectors.EVENT_READ, self)
 
     def open(self, rank: int, stream: str, fifo: Path, log_path: Path, index_path: Path) -> None:
-        """Make the FIFO and stand ready to read it. Raises OSError where it cannot be made."""
+        """Make the FIFO and be ready to read it. Raises OSError where it cannot be made."""
         self._let_go(rank, stream)
         os.mkfifo(fifo, 0o600)
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -104,7 +108,7 @@ class Follower:
             self._read_turn(key.data)
 
     def close_rank(self, rank: int) -> None:
-        """Take what its pipes hold now. Where somebody else holds them open, they are read on, beside everything."""
+        """Read what its pipes hold now. Pipes that other processes hold open are read on in the loop."""
         self.started(rank)
         for stream in self._of(rank):
             self._let_go(rank, stream.name)
@@ -166,7 +170,7 @@ class Follower:
         return data
 
     def _drain(self, stream: _Stream) -> bool:
-        """Read what the pipe held at this moment, however fast somebody fills it. False: the disk has no room now."""
+        """Read what the pipe held at this moment, however fast it is filled. False: the disk has no room now."""
         left = stream.capacity
         while left > 0 and stream.reader >= 0:
             if not self._may_read():
@@ -280,12 +284,3 @@ class Follower:
         capacity = fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ)
         self._pipe_budget -= capacity if capacity >= _PIPE_BYTES else 0
         return capacity
-
-
-def _pipe_share() -> int:
-    """Bytes in pipes that this agent may take."""
-    try:
-        pages = int(_PIPE_LIMIT.read_text())
-    except (OSError, ValueError):
-        pages = 16384
-    return pages * os.sysconf("SC_PAGE_SIZE") // _SHARE_OF_PIPES

@@ -1,4 +1,4 @@
-"""A process beside the agent that asks NVML for its node's GPUs: a driver that hangs holds up nobody but it.
+"""A process beside the agent that asks NVML for its node's GPUs: a driver that hangs blocks only this process.
 
     python <absolute>/distdbg/launch/agent/gpu_look.py PARENT
 
@@ -30,7 +30,7 @@ def main(parent: int) -> int:
         nvml.watch_faults()
         xids: list[tuple[str, int]] = []
         while True:
-            found = [_told(state) for state in nvml.figures()]
+            found = [_fields(state) for state in nvml.figures()]
             try:
                 sys.stdout.write(json.dumps({"gpus": found, "because": nvml.because, "xids": xids}) + "\n")
                 sys.stdout.flush()
@@ -43,7 +43,7 @@ def main(parent: int) -> int:
             xids = [fault] if fault else []
 
 
-def _told(state: GpuState) -> dict[str, object]:
+def _fields(state: GpuState) -> dict[str, object]:
     """What is known, and for a device that cannot be reached, why."""
     whole = dataclasses.asdict(state)
     known = {name: whole[name] for name in ("index", "uuid", *FIGURES) if whole[name] is not None}

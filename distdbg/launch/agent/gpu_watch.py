@@ -1,4 +1,4 @@
-"""An agent's view of its node's GPUs: a child (gpu_look.py) asks the driver, what it says is read without waiting."""
+"""Watch a node's GPUs: a child (gpu_look.py) asks the driver, and its answers are read without waiting."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.machine import procfs
 from distdbg.launch.io.loop import Loop
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -25,7 +26,7 @@ Faults = Callable[[str, int, list[int]], None]
 
 
 def may_have_gpus() -> bool:
-    """Without asking the driver: a machine without any starts no child."""
+    """Whether this machine may have GPUs, without asking the driver: a machine without any starts no child."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     return any(map(os.path.exists, _DEVICES)) or any(Path(f, _LIBRARY).exists() for f in folders if f)
 
@@ -40,11 +41,11 @@ class GpuWatch:
         #: by device: the ranks that are on it
         self._users: dict[int, list[int]] = {}
         self._newest: list[dict[str, Any]] = []
-        #: of the ranks that ran when the newest figures were read: one that has ended since is nobody else
+        #: the ranks that ran when the newest figures were read: a process of one that has ended since is not foreign
         self._pids: set[int] = set()
         #: by UUID and number: what a line of metrics.jsonl says of an Xid
         self._xids: dict[tuple[str, int], dict[str, Any]] = {}
-        self._heard = 0.0
+        self._last_answer = 0.0
         self._because = ""
 
     def start(self) -> None:
@@ -56,32 +57,28 @@ class GpuWatch:
             )
         if self._child is not None and self._child.stdout is not None:
             os.set_blocking(self._child.stdout.fileno(), False)
-            self._heard = time.monotonic()
+            self._last_answer = time.monotonic()
             self._loop.watch(self._child.stdout.fileno(), self._read)
 
     def figures(self) -> dict[str, Any]:
-        """`gpus` for a line of metrics.jsonl, each with the ranks whose process it shows, or why there are none; and
-        the `xids` that were heard, also of a device that is gone."""
-        return self._gpus() | ({"xids": list(self._xids.values())} if self._xids else {})
-
-    def _gpus(self) -> dict[str, Any]:
-        if self._child is None:
-            return {}
-        silent = time.monotonic() - self._heard
-        if silent > _SILENT_S and not self._because:
-            return {"gpus": [], "gpus_because": f"NVML has not answered for {silent:.0f} s"}
-        if not self._newest:
-            return {"gpus": [], "gpus_because": self._because} if self._because else {}
-        return {"gpus": [self._placed(gpu) for gpu in self._newest if self._ours(gpu)]}
+        """`gpus` for a line of metrics.jsonl, each with the ranks whose process it runs, or why there are none; and
+        the reported `xids`, also of a device that is gone."""
+        xids = {"xids": list(self._xids.values())} if self._xids else {}
+        silent = time.monotonic() - self._last_answer
+        if self._child is not None and silent > _SILENT_S and not self._because:
+            return {"gpus": [], "gpus_because": f"NVML has not answered for {silent:.0f} s"} | xids
+        if self._child is None or not self._newest:
+            return ({"gpus": [], "gpus_because": self._because} if self._because else {}) | xids
+        return {"gpus": [self._placed(gpu) for gpu in self._newest if self._ours(gpu)]} | xids
 
     def close(self) -> None:
-        """A child that the driver holds cannot be ended by anybody: it is not waited for."""
+        """A child that the driver blocks cannot be ended: it is not waited for."""
         if self._child is None:
             return
         self._child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(0.5)
-        self._forget()
+        self._stop_reading()
 
     def _read(self) -> None:
         assert self._child is not None
@@ -97,10 +94,15 @@ class GpuWatch:
         if not data:
             self._because = self._because or "the process that asks NVML has ended"
             self._newest = []
-            self._forget()
+            self._stop_reading()
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        self._newest, self._because, self._heard = told["gpus"], told["because"], time.monotonic()
+    def _stop_reading(self) -> None:
+        if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:
+            self._loop.forget(self._child.stdout.fileno())
+            self._child.stdout.close()
+
+    def _take(self, figures: Mapping[str, Any]) -> None:
+        self._newest, self._because, self._last_answer = figures["gpus"], figures["because"], time.monotonic()
         running = self._ranks()
         self._pids = set(running.values())
         for gpu in self._newest:
@@ -109,7 +111,7 @@ class GpuWatch:
                 self._users[gpu["index"]] = ranks
             elif "because" not in gpu:  # of one that cannot be reached, those that were on it
                 self._users.pop(gpu["index"], None)
-        for uuid, number in told["xids"]:
+        for uuid, number in figures["xids"]:
             gpu = next((gpu for gpu in self._newest if gpu.get("uuid") == uuid), {"index": -1, "uuid": uuid})
             if self._ours(gpu):
                 ranks = self._users.get(gpu["index"], [])
@@ -122,34 +124,18 @@ class GpuWatch:
         return _visible(gpu) and (not self._users or gpu["index"] in self._users)
 
     def _placed(self, gpu: Mapping[str, Any]) -> dict[str, Any]:
-        """A rank is on a device whose list of processes has its pid; in a container that may be nobody."""
+        """Ranks use a device whose list of processes has their pid; in a container that may be none."""
         kept = {name: value for name, value in gpu.items() if name not in ("uuid", "processes") and value != []}
         ranks = self._users.get(gpu["index"], [])
-        others = {"others": found} if ranks and (found := self._others(gpu)) else {}
-        return {**kept, "ranks": ranks, **others}
-
-    def _others(self, gpu: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Processes there that are no rank's, the largest first; only where the driver's numbers are our own."""
-        found = [process for process in gpu.get("processes", ()) if process.get("pid") not in self._pids]
-        found.sort(key=lambda process: process.get("memory_used") or 0, reverse=True)
-        return [{**process, "command": _command(process["pid"])} for process in found[:_MOST_OTHERS]]
-
-    def _forget(self) -> None:
-        if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:
-            self._loop.forget(self._child.stdout.fileno())
-            self._child.stdout.close()
-
-
-def _command(pid: int) -> str:
-    """As `ps` shows it; empty where it is not seen here."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+        # Processes that are no rank's, the largest first; only where the driver's numbers are our own.
+        others = [process for process in gpu.get("processes", ()) if ranks and process.get("pid") not in self._pids]
+        others.sort(key=lambda process: process.get("memory_used") or 0, reverse=True)
+        named = [{**process, "command": procfs.command_name(process["pid"])} for process in others[:_MOST_OTHERS]]
+        return {**kept, "ranks": ranks, **({"others": named} if named else {})}
 
 
 def _visible(gpu: Mapping[str, Any]) -> bool:
-    """By CUDA_VISIBLE_DEVICES; of parts of a device (MIG) nobody knows here which they are."""
+    """Whether CUDA_VISIBLE_DEVICES lists the GPU; parts of a device (MIG) cannot be matched here."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     words = [word.strip() for word in listed.split(",")] if listed is not None else []
     if listed is None or any(word.startswith("MIG-") for word in words):

@@ -1,8 +1,8 @@
-"""torchrun's own door (`--logs-specs distdbg`): runs inside torchrun and asks our agent where each rank's streams go.
+"""torchrun's extension point `--logs-specs distdbg`: runs inside torchrun, asks our agent where each rank's streams go.
 
-torchrun calls `reify` at every start of its ranks, restarts too, and tells it each one's global rank. The agent
+torchrun calls `reify` at every start of its ranks, restarts included, with each one's global rank. The agent
 answers with FIFOs that it reads, and with variables that need a rank in their value. Without an agent, or when it
-does not answer, the ranks keep torchrun's own streams: a launch never fails for the sake of its logs.
+does not answer, the ranks keep torchrun's own streams: a launch never fails because of its logs.
 """
 
 from __future__ import annotations

@@ -1,31 +1,56 @@
-"""The connections of torchrun and of this node's ranks to their agent: facts and files come in, questions go out."""
+"""Connections of torchrun and of this node's ranks to their agent: facts and files arrive, requests are sent.
+
+A rank writes snapshots, profiles, batches and tables of shapes into node-local memory; its message names them:
+{"file": name in the node's folder, "name": name in the run directory}. The disk's thread moves them there; the event is
+written after the files.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from distdbg.launch.agent.collected_files import take_and_report, take_files
+from distdbg.evidence.jsonl import dicts
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
 from distdbg.launch.link.wire import Wire
 from distdbg.protocol import agent_events as events
 from distdbg.protocol import facts
+from distdbg.protocol.agent_events import MemorySnapshot, Profile
 from distdbg.protocol.message import Message, Unreadable
 from distdbg.protocol.requests import (
+    Question,
     TakeProfile,
     TakeSnapshot,
     WhichExceptions,
-    WhichModel,
-    WhichStacks,
     WriteProfile,
     WriteSnapshot,
 )
 from distdbg.rundir import RankFiles
+
+
+def take_files(node: Node, folder: Path, files: Sequence[object] | None) -> list[str]:
+    """The names of those that go into `folder`; a name with a folder in it, or a hidden one, is ignored."""
+    names = []
+    for entry in dicts(files):
+        file, name = str(entry.get("file")), str(entry.get("name"))
+        if "/" not in file + name and not name.startswith("."):
+            node.disk.take(folder / name, node.folder / file)
+            names.append(name)
+    return names
+
+
+def take_and_report(
+    node: Node, kind: type[MemorySnapshot | Profile], folder: Path, rank: int, message: Mapping[str, Any]
+) -> None:
+    """Move the files of a message of `kind` to the run, and report it as an event."""
+    reported = kind.from_record(message)
+    node.event(kind(**{**reported.fields(), "rank": rank, "files": take_files(node, folder, reported.files)}))
 
 
 class RankConnections:
@@ -104,23 +129,18 @@ class RankConnections:
     def _living_peers(self) -> list[tuple[Wire, RankProcess]]:
         return [(wire, rank) for wire, rank in self._peers.items() if rank is not None and rank.alive]
 
+    def ask(self, *questions: Question) -> None:
+        """Ranks that can answer send facts; the answer to WhichStacks is a file (worker/stacks.py)."""
+        for wire, _ in self._living_peers():
+            for question in questions:
+                wire.send(question.record())
+
     def ask_exceptions(self) -> None:
         """What are you handling right now? The answers arrive as facts."""
         self.awaited.clear()
         for wire, rank in self._living_peers():
             wire.send(WhichExceptions(id="death").record())
             self.awaited.add(rank.rank)
-
-    def ask_beside_a_dump(self) -> None:
-        """Which parameters have no gradient, what are you handling? Of those that can speak it arrives as facts."""
-        for wire, _ in self._living_peers():
-            wire.send(WhichModel(id="dump").record())
-            wire.send(WhichExceptions(id="dump").record())
-
-    def ask_stacks(self) -> None:
-        """Where do your threads stand? For those that py-spy may not look into; a file answers (worker/stacks.py)."""
-        for wire, _ in self._living_peers():
-            wire.send(WhichStacks().record())
 
     def ask_files(self, request: TakeSnapshot | TakeProfile) -> None:
         """Each rank of the request answers by an event."""

@@ -10,19 +10,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
 from distdbg.launch.agent.node import Node
-from distdbg.launch.agent.phases import PhaseClock
 from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.rank_connections import RankConnections
 from distdbg.launch.agent.ranks import RankProcess, find_ranks
+from distdbg.launch.agent.timing import PhaseClock
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
-from distdbg.launch.link.wire import Wire
 from distdbg.protocol import agent_events as events
 from distdbg.rundir import RankFiles
 
@@ -33,7 +33,7 @@ _LOOK_FOR_RANKS_S = 0.01
 _SAMPLE_S = 1.0
 _METRICS_FILE_S = 10.0
 _PHASES_S = 3.0
-#: A capture holds a rank for milliseconds; who stands still for so many samples on end was stopped by somebody.
+#: A capture pauses a rank for milliseconds; a rank that is stopped for this many samples was stopped otherwise.
 _STOPPED_LOOKS = 5
 #: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
 _ASK_SIBLINGS_S = 0.4
@@ -69,7 +69,7 @@ class RankWatch:
         self.connections = RankConnections(loop, node, lambda: self.ranks, self._start_attempt)
         self._holding = False
         self.death_dumps = DeathDumps(loop, node)
-        self._last_metrics_file = self._phases_told = float("-inf")
+        self._last_metrics_file = self._phases_sent = float("-inf")
         self.gpus: GpuWatch | None = None
         loop.after(_SAMPLE_S, self._sample)
         self.phases = PhaseClock(loop, lambda: self.living)
@@ -87,12 +87,19 @@ class RankWatch:
         restarts = max((int(env.get("TORCHELASTIC_RESTART_COUNT", 0)) for env in envs.values()), default=0)
         self._node.attempt = max(self._first_attempt + restarts, self._node.attempt + self._started_once)
         self._started_once = True
-        self.ranks = {int(env["RANK"]): self._new_rank(int(local), int(env["RANK"])) for local, env in envs.items()}
+        self.ranks = {}
         answer: dict[str, Any] = {
             key: {} for key in ("stdouts", "stderrs", "stdout_logs", "stderr_logs", "error_files", "env")
         }
-        for rank in self.ranks.values():
-            local = str(rank.local_rank)
+        for local, env in envs.items():
+            number, attempt, folder = int(env["RANK"]), self._node.attempt, self._node.folder
+            rank = self.ranks[number] = RankProcess(
+                rank=number,
+                local_rank=int(local),
+                attempt=attempt,
+                page_path=folder / f"{number:05d}.page",
+                error_path=folder / f"{number:05d}.{attempt}.error.json",
+            )
             if self._capture:
                 self._open_streams(rank, answer)
             answer["error_files"][local] = str(rank.error_path)
@@ -101,15 +108,6 @@ class RankWatch:
         self._node.event(events.AttemptStarted(attempt=self._node.attempt, ranks=local_ranks))
         self._loop.after(0, self._look_for_ranks)
         return answer
-
-    def _new_rank(self, local_rank: int, rank: int) -> RankProcess:
-        return RankProcess(
-            rank=rank,
-            local_rank=local_rank,
-            attempt=self._node.attempt,
-            page_path=self._node.folder / f"{rank:05d}.page",
-            error_path=self._node.folder / f"{rank:05d}.{self._node.attempt}.error.json",
-        )
 
     def _open_streams(self, rank: RankProcess, answer: dict[str, Any]) -> None:
         files, local = self._files(rank), str(rank.local_rank)
@@ -135,9 +133,11 @@ class RankWatch:
             "rank_dir": str(self._files(rank).folder),
             "nccl_log": str(self._node.folder / f"{rank.rank:05d}.{rank.attempt}.nccl"),
         }
-        # a log that nobody reads would fill the node's memory
+        # a log without a reader would fill the node's memory
         wanted = {n: v for n, v in self._rank_env.items() if self._capture or "{nccl_log}" not in v}
-        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | {n: _fill(v, values) for n, v in wanted.items()}
+        for name, value in values.items():
+            wanted = {n: v.replace("{" + name + "}", value) for n, v in wanted.items()}
+        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | wanted
 
     def _look_for_ranks(self) -> None:
         waiting = [r for r in self.ranks.values() if r.pid is None]
@@ -162,7 +162,11 @@ class RankWatch:
             elif before >= _STOPPED_LOOKS and not rank.stopped:
                 self._node.event(events.RankContinued(rank=rank.rank))
         if self.gpus is None and self.living and may_have_gpus():
-            self.gpus = GpuWatch(self._loop, lambda: {r.rank: r.pid or 0 for r in self.living}, self._gpu_fault)
+            self.gpus = GpuWatch(
+                self._loop,
+                lambda: {r.rank: r.pid or 0 for r in self.living},
+                lambda uuid, xid, ranks: self._node.event(events.GpuXid(uuid=uuid, xid=xid, ranks=ranks)),
+            )
             self.gpus.start()
         metrics = [rank.metrics() for rank in self.ranks.values()]
         record = events.Metrics(ranks=metrics, more={}).record(time.time())
@@ -170,7 +174,10 @@ class RankWatch:
             self._node.launcher.send(record)
             if self._progress is not None:
                 self._node.launcher.send(self._progress.message(self.living))
-            self._tell_phases(self._node.launcher)
+            if time.monotonic() - self._phases_sent >= _PHASES_S and (phases := self.phases.shares()):
+                self._phases_sent = time.monotonic()
+                step_ms = {str(rank.rank): rank.step_times.newest() for rank in self.living}
+                self._node.launcher.send(events.Phases(ranks=phases, step_ms=step_ms).record(time.time()))
         due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
         if due or self._exporter is not None:
             record |= {"memory": {**memory_counters(), "available": available_bytes()}}
@@ -181,15 +188,6 @@ class RankWatch:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
-
-    def _tell_phases(self, launcher: Wire) -> None:
-        if time.monotonic() - self._phases_told >= _PHASES_S and (told := self.phases.told()):
-            self._phases_told = time.monotonic()
-            step_ms = {str(rank.rank): rank.step_times.newest() for rank in self.living}
-            launcher.send(events.Phases(ranks=told, step_ms=step_ms).record(time.time()))
-
-    def _gpu_fault(self, uuid: str, xid: int, ranks: list[int]) -> None:
-        self._node.event(events.GpuXid(uuid=uuid, xid=xid, ranks=ranks))
 
     def forward(self, number: int) -> None:
         """A signal to the ranks that have a handler for it; torchrun itself would die of it and orphan them."""
@@ -209,7 +207,7 @@ class RankWatch:
         if rank.pidfd is None:
             return
         self._loop.forget(rank.pidfd)
-        fields = processes.stat_fields(rank.pid or 0)
+        fields = procfs.stat_fields(rank.pid or 0)
         # torchrun has not collected it yet: the code is still to be read
         zombie = bool(fields) and fields[0] == "Z" and not rank.hidden
         self.ended(rank, os.waitstatus_to_exitcode(int(fields[49])) if zombie else None)
@@ -240,12 +238,12 @@ class RankWatch:
         self._holding = False
 
     def note_asked_to_stop(self) -> None:
-        """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""
+        """From now on torchrun or the agent caused an end by SIGTERM or SIGKILL: it is no failure."""
         for rank in self.living:
             rank.asked_to_stop = rank.asked_to_stop or time.time()
 
     def kill(self, signum: int) -> None:
-        """To each living rank's process group, as torchrun does."""
+        """Send the signal to each living rank's process group, as torchrun does."""
         self.note_asked_to_stop()
         for rank in self.living:
             processes.kill_group(rank.pid or 0, signum)
@@ -273,7 +271,7 @@ class RankWatch:
     def look_after_torchrun(self) -> None:
         """torchrun has just ended: what it had collected is gone from the process table."""
         for rank in self.living:
-            if not processes.stat_fields(rank.pid or 0):
+            if not procfs.stat_fields(rank.pid or 0):
                 self._pidfd_ready(rank)
 
     def complete(self, torchrun_exit_code: int) -> None:
@@ -297,13 +295,9 @@ class RankWatch:
         self._node.disk.write_whole(files.exit, json.dumps(record, indent=1).encode() + b"\n")
         with contextlib.suppress(OSError):
             self._node.disk.write_whole(files.error, rank.error_path.read_bytes())
+        if (written := self._node.folder / f"recorder_{rank.rank}").is_file():  # by torch's watchdog, at a timeout
+            self._node.disk.take(files.recorder, written)
         self._node.event(events.RankExited(**record))
 
     def _files(self, rank: RankProcess) -> RankFiles:
         return self._node.run.attempt(rank.attempt).rank(rank.rank)
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace("{" + name + "}", value)
-    return text

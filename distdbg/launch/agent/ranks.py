@@ -10,17 +10,47 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distdbg.launch.agent.arrival_delay import ArrivalDelay
-from distdbg.launch.agent.child_memory import ChildMemory
-from distdbg.launch.agent.phases import PhaseWindows
-from distdbg.launch.agent.step_times import StepTimes
-from distdbg.launch.io import processes
+from distdbg.collect.machine import procfs
+from distdbg.launch.agent.timing import ArrivalDelay, PhaseWindows, StepTimer
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 
+_CHILDREN_EVERY_S = 10.0
+#: Children of children, too: a fork server may be between.
+_MOST_CHILDREN = 128
+_MOST_NAMED, _LEAST_NAMED = 8, 16 << 20
 _TICK = os.sysconf("SC_CLK_TCK")
 #: What `get_backend` says where a wait takes no CPU time. `undefined` is one backend for each kind of device.
 _BLOCKING = {"gloo", "mpi", "fake", "cpu", "undefined"}
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ChildMemory:
+    """The memory of one rank's children: its loaders' workers, which the kernel may kill before the rank itself.
+
+    Sampled every ten seconds, some 20 us a child and as much a thread of the rank. In metrics.jsonl the largest few are
+    `"children": [[pid, bytes that are no file's and not shared, command], …]`.
+    """
+
+    def __init__(self) -> None:
+        self._looked = float("-inf")
+        self._sizes: list[list[object]] = []
+
+    def sizes(self, pid: int) -> list[list[object]]:
+        """The largest children at the last look, which may be this one."""
+        now = time.monotonic()
+        if now - self._looked < _CHILDREN_EVERY_S:
+            return self._sizes
+        self._looked = now
+        todo, found = procfs.children(pid), []
+        for seen, child in enumerate(todo):
+            if seen >= _MOST_CHILDREN:
+                break
+            if (size := procfs.anonymous_bytes(child)) is not None and size >= _LEAST_NAMED:
+                found.append((size, child))
+            todo += procfs.children(child)  # what is appended is looked at in its turn
+        largest = sorted(found, reverse=True)[:_MOST_NAMED]
+        self._sizes = [[child, size, procfs.command_name(child)] for size, child in largest]
+        return self._sizes
 
 
 @dataclass
@@ -49,8 +79,8 @@ class RankProcess:
     page: Page | None = None
     rate: float | None = None
     phases: PhaseWindows = field(default_factory=PhaseWindows)
-    step_times: StepTimes = field(default_factory=StepTimes)
-    lateness: ArrivalDelay = field(default_factory=ArrivalDelay)
+    step_times: StepTimer = field(default_factory=StepTimer)
+    arrival_delay: ArrivalDelay = field(default_factory=ArrivalDelay)
     child_memory: ChildMemory = field(default_factory=ChildMemory)
     #: the most of its resident memory that a look has seen
     peak_rss: int = 0
@@ -94,7 +124,8 @@ class RankProcess:
             self.timeout_s = float(seconds)
         elif fact.get("kind") == "init":
             names = set(str(fact.get("backend")).replace(":", ",").split(","))
-            self.spins = not names <= _BLOCKING or ("undefined" in names and _has_accelerator())
+            accelerator = Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+            self.spins = not names <= _BLOCKING or ("undefined" in names and accelerator)
 
     def end(self, exit_code: int | None, unknown_because: str = "") -> None:
         self.ended = time.time()
@@ -106,8 +137,10 @@ class RankProcess:
     def sample(self) -> None:
         """Refresh page, memory, CPU time and step rate. About 20 us."""
         with contextlib.suppress(OSError):
-            self.page = self._own_page(self.page_path.read_bytes()[:PAGE_BYTES]) or self.page
-        fields = processes.stat_fields(self.pid or 0)
+            page = read_page(self.page_path.read_bytes()[:PAGE_BYTES])
+            if page is not None and page.pid == self.pid:
+                self.page = page
+        fields = procfs.stat_fields(self.pid or 0)
         self.stopped = self.stopped + 1 if fields and fields[0] == "T" else 0
         if len(fields) > 21 and fields[0] != "Z":
             # proc(5): of a process that may not be traced the kernel hides what follows, as 1 here, its exit code as 0
@@ -115,16 +148,12 @@ class RankProcess:
             self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
             self.rss = int(fields[21]) * _PAGE_SIZE
             self.peak_rss = max(self.peak_rss, self.rss)
-            self.anon = processes.anonymous_bytes(self.pid or 0)
+            self.anon = procfs.anonymous_bytes(self.pid or 0)
         now, step = time.monotonic(), self.step or 0
         if self._last is None or now - self._last[0] >= 0.9:
             if self._last is not None:
                 self.rate = (step - self._last[1]) / (now - self._last[0])
             self._last = (now, step)
-
-    def _own_page(self, raw: bytes) -> Page | None:
-        page = read_page(raw)
-        return page if page is not None and page.pid == self.pid else None
 
     @property
     def step(self) -> int | None:
@@ -134,15 +163,21 @@ class RankProcess:
 
     @property
     def epochs(self) -> int:
-        """Ends of loaders that were heard; -1 where there is no loader."""
+        """Counted ends of loaders; -1 where there is no loader."""
         return self.page.epochs if self.page is not None and self.page.batches else -1
 
     @property
     def phase(self) -> str | None:
         return self.page.phase if self.page else None
 
+    def phase_shares(self) -> dict[str, int]:
+        """Thousandths of its time by phase, `windows` and, where other ranks are on its node, `late_us`: by how much it
+        comes later than the first of them. Empty before the first window is full."""
+        shares, late_us = self.phases.shares(), self.arrival_delay.typical_us()
+        return shares | {"late_us": late_us} if shares and late_us is not None else shares
+
     def metrics(self) -> dict[str, Any]:
-        children = self.child_memory.told(self.pid) if self.pid is not None and self.alive else []
+        children = self.child_memory.sizes(self.pid) if self.pid is not None and self.alive else []
         return {
             "rank": self.rank,
             "pid": self.pid,
@@ -151,7 +186,7 @@ class RankProcess:
             "rate": self.rate,
             "step_ms": self.step_times.newest(),
             "data_wait": self.phases.newest("data"),
-            "late_ms": self.lateness.newest_ms(time.monotonic()) if self.alive else None,
+            "late_ms": self.arrival_delay.newest_ms(time.monotonic()) if self.alive else None,
             "rss": self.rss,
             "anon": self.anon,
             "epochs": self.epochs,
@@ -164,12 +199,8 @@ class RankProcess:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
         record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
-        record |= {"peak_rss": self.peak_rss or None, "phases": self.phases.told()}
-        return record | {"step_times": self.step_times.told()}
-
-
-def _has_accelerator() -> bool:
-    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+        record |= {"peak_rss": self.peak_rss or None, "phases": self.phase_shares()}
+        return record | {"step_times": self.step_times.figures()}
 
 
 def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:
@@ -181,14 +212,14 @@ def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> li
     pairs: list[tuple[RankProcess, int]] = []
     by_rank = {str(r.rank): r for r in waiting}
     corpses: list[int] = []
-    for pid in processes.children(torchrun):
+    for pid in procfs.children(torchrun):
         if pid in known:
             continue
-        environment = processes.environment_of(pid)
+        environment = procfs.environment_of(pid)
         rank = by_rank.get(environment.get("RANK", ""))
         if rank is not None and environment.get("TORCHELASTIC_RUN_ID"):
             pairs.append((rank, pid))
-        elif not environment and (processes.stat_fields(pid) or [""])[0] == "Z":
+        elif not environment and (procfs.stat_fields(pid) or [""])[0] == "Z":
             corpses.append(pid)
     left = [r for r in waiting if all(r is not found for found, _ in pairs)]
     if corpses and len(corpses) == len(left):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from distdbg.collect.machine import pyspy
 from distdbg.evidence.frames import Origin
-from distdbg.evidence.stacks.threads import main_thread, read_threads
+from distdbg.evidence.stacks.threads import judged_thread, read_threads
 from distdbg.launch.agent.dumping import Dumper
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
@@ -51,7 +51,7 @@ class StragglerStacks:
             self._hand_over(_Sampler(rank.rank, rank.pid, rank.page_path, request, self._dumper))
 
     def _hand_over(self, sampler: _Sampler) -> None:
-        """From the thread to the disk, which belongs to the loop."""
+        """Write the thread's samples from the event loop, which owns the disk."""
         alive = sampler.is_alive()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -89,7 +89,7 @@ class _Sampler(threading.Thread):
         if age_ms <= older_than_ms:
             return None
         threads = read_threads(pyspy.stacks(self._pid, within_s=_PYSPY_WITHIN_S))
-        after, main = self._page(), main_thread(threads, self._pid)
+        after, main = self._page(), judged_thread(threads, self._pid)
         if main is None or after is None or (after.phase, after.phase_ns) != (before.phase, before.phase_ns):
             return None
         frames = [frame for frame in main.frames if frame.origin is not Origin.OURS][:_MOST_FRAMES]

@@ -1,4 +1,4 @@
-"""torchrun as the agent's child: started, listened to, held still, ended."""
+"""torchrun as the agent's child: start it, read it, pause it, end it."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class TorchrunProcess:
         processes.kill(self.pid, signal.SIGCONT)
 
     def terminate(self, reason: str) -> None:
-        """It gives its ranks the signal that it gets: the one that the reason names, where it handles that one.
+        """Send torchrun the signal that the reason names, if it handles that signal; it sends the same to its ranks.
 
-        Ctrl-C (SIGINT) is a person's wish for a gentle end, as any other reason: SIGTERM.
+        Ctrl-C (SIGINT) and any other reason ask for a clean end: SIGTERM.
         """
         as_it_came = reason in self.handles and reason != "SIGINT"
         processes.kill(self.pid, signal.Signals[reason] if as_it_came else signal.SIGTERM)

@@ -1,9 +1,8 @@
-"""The backends that are installed, found by their entry points and loaded when they are needed.
+"""Find the installed backends by their entry points, and load one when it is needed.
 
 interface.py  what a backend is; local/, ssh/ and slurm/ are one each
 choosing.py   which backend takes a job, and where the job runs
 nodes.py      the agents of one attempt; remote_nodes.py: on other hosts, connected by a client (carriers.py)
-probes.py     the options and command lines of a preflight
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What carries agents to other hosts: srun or ssh, a client process whose standard streams are the wire."""
+"""Carriers of agents to other hosts: srun, ssh or another client, a process whose standard streams are the wire."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,16 @@ from pathlib import Path
 from typing import IO
 
 from distdbg.launch.link.wire import CarrierWire
+from distdbg.rundir import RunDir
 from distdbg.whole_file import open_own
 
+#: Variables that belong to a host or a session and not to a job.
+_OF_THIS_HOST = re.compile(
+    r"SSH_|XDG_|DBUS_|LC_|LS_COLORS$|HOME$|USER$|LOGNAME$|SHELL$|SHLVL$|MAIL$|PWD$|OLDPWD$|TERM|DISPLAY$|WAYLAND_|"
+    r"XAUTHORITY$|HOSTNAME$|HOST$|TMPDIR$|TMUX|STY$|_$|PS1$|INVOCATION_ID$|JOURNAL_STREAM$"
+)
+#: What a host runs: see remote_agent.py.
+AGENT = Path(__file__).resolve().with_name("remote_agent.py")
 _ENDS_WITHIN_S = 2.0
 _KEPT_OF_LOG = 2000
 _MOST_SAID = 1 << 20
@@ -25,6 +34,16 @@ _NO_CAUSE = re.compile(
     r"lacks support for cpu binding|forcing job termination|Job step aborted: Waiting|Application launch failed|"
     r"\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$"
 )
+
+
+def agent_command(run: RunDir, node_rank: int | str, python: str = sys.executable) -> list[str]:
+    """The agent of one node. `node_rank` may be the name of a variable that has it on that host."""
+    return [python, str(AGENT), "--remote", str(run.path), "--node-rank", str(node_rank)]
+
+
+def environment_along() -> dict[str, str]:
+    """This process's variables that another host does not have, and a job may need."""
+    return {name: value for name, value in os.environ.items() if not _OF_THIS_HOST.match(name)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,10 @@ class Running:
         self.carrier = carrier
         ours, theirs = socket.socketpair()
         self._log_from = 0
-        with _appending(carrier.log) if carrier.log else contextlib.nullcontext() as log:
+        opened: contextlib.AbstractContextManager[IO[bytes] | None] = contextlib.nullcontext()
+        if carrier.log:
+            opened = os.fdopen(open_own(carrier.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+        with opened as log:
             self._log_from = log.tell() if log else 0
             self.process = subprocess.Popen(
                 list(carrier.argv),
@@ -64,7 +86,7 @@ class Running:
     def last_words(self) -> str:
         """The end of what it said on its standard error, on one line; what names no cause only where nothing does."""
         if self.carrier.log is None:
-            return "its words stand above"
+            return "its messages are above"
         try:
             text = self.carrier.log.read_bytes()[-_KEPT_OF_LOG:].decode("utf-8", "replace")
         except OSError:
@@ -83,10 +105,6 @@ class Running:
                 return file.read(_MOST_SAID).decode("utf-8", "replace")
         except OSError:
             return ""
-
-
-def _appending(path: Path) -> IO[bytes]:
-    return os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def end_carriers(carriers: Sequence[Running]) -> None:

@@ -1,4 +1,4 @@
-"""Which backend takes a job, whether it goes into a queue, and where it runs."""
+"""Choose the backend of a job, whether it goes into a queue, and where it runs."""
 
 from __future__ import annotations
 
@@ -26,27 +26,24 @@ class Choice:
 
 def choose(settings: JobSettings, environ: Mapping[str, str]) -> Choice:
     """Raises UsageError."""
-    backend, notes = _chosen(settings, environ)
+    notes: list[str] = []
+    backend = None if settings.on == AUTO else named(settings.on)
+    for one in in_order() if backend is None else ():
+        claim = one.claims(settings, environ)
+        notes.append(claim.note)
+        if claim.takes:
+            backend = one
+            break
+    if backend is None:
+        raise UsageError("no backend takes this job", "Name one with --on.")
     submits = backend.submits(settings, environ)
     if not submits:
         notes += [one.unused(settings, environ) for one in in_order()]
     return Choice(backend, submits, "; ".join(filter(None, notes)))
 
 
-def _chosen(settings: JobSettings, environ: Mapping[str, str]) -> tuple[Backend, list[str]]:
-    if settings.on != AUTO:
-        return named(settings.on), []
-    notes = []
-    for backend in in_order():
-        claim = backend.claims(settings, environ)
-        notes.append(claim.note)
-        if claim.takes:
-            return backend, notes
-    raise UsageError("no backend takes this job", "Name one with --on.")
-
-
 def place_of(backend: Backend, settings: JobSettings, environ: Mapping[str, str], host: str) -> Placed:
-    """Of a job that is not submitted. `host` is this machine's own name. Raises UsageError."""
+    """The place of a job that is not submitted. `host` is this machine's own name. Raises UsageError."""
     if settings.hosts and not backend.takes_hosts:
         raise UsageError(f"--hosts names machines that ssh reaches, and the job runs --on {settings.on}",
                          "Leave out one of the two.")  # fmt: skip

@@ -1,21 +1,23 @@
-"""What a backend is: how the agents of a job get onto its nodes. Only `place` and `nodes` have no default.
+"""The interface of a backend: how the agents of a job get onto its nodes. Only `place` and `nodes` have no default.
 
 A package brings a backend by an entry point of the group `distdbg.backends` that names a subclass of Backend.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from distdbg.errors import DistdbgError, NothingToAnalyse, UsageError
+from distdbg.errors import DistdbgError, NothingToAnalyse, ToolMissing, UsageError
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Listener, Nodes
-    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
     from distdbg.launch.io.journal import Journal
     from distdbg.launch.live.follow import Job
     from distdbg.launch.plan.job import Plan
@@ -25,6 +27,38 @@ if TYPE_CHECKING:
     from distdbg.model import Unknown
     from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings
+
+
+_PROBE = Path(__file__).resolve().parents[2] / "collect" / "preflight" / "probe.py"
+
+
+@dataclass(frozen=True)
+class ProbeCommand:
+    """One process here that runs a probe of a preflight on each of `names`; where a scheduler chooses the nodes, on
+    `count` of them, for which it may wait `wait_s` seconds."""
+
+    names: tuple[str, ...]
+    count: int
+    argv: tuple[str, ...]
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """What a preflight was asked for: `folder` is where runs go, `token` a file in it, `port` 0 for any."""
+
+    nodes: int | None
+    hosts: tuple[str, ...]
+    folder: Path
+    token: str = ""
+    port: int = 0
+    ssh_options: tuple[str, ...] = ()
+
+    def command(self, name: str | None, port: int) -> tuple[str, ...]:
+        """A probe's command line on the node `name`; None where the probe finds its name itself."""
+        words = [sys.executable, str(_PROBE), "--folder", os.fspath(self.folder), "--port", str(port)]
+        words += ["--name", name] if name else []
+        return (*words, *(["--token", self.token] if self.token else []))
 
 
 @dataclass(frozen=True)
@@ -48,7 +82,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptStart:
     """One start of a plan's ranks. `own` are the arguments that every agent gets, `listener` gets every event of every
     agent, `say` shows a sentence to the user."""
 
@@ -92,7 +126,7 @@ class SubmittedJob(ABC):
 
 
 class RunningJob(ABC):
-    """A job that runs, whoever started it, known by its id. `name` becomes part of a folder's name."""
+    """A running job, started by any launcher, known by its id. `name` becomes part of a folder's name."""
 
     @property
     @abstractmethod
@@ -114,6 +148,14 @@ class Backend(ABC):
     one_machine: ClassVar[bool] = False
     takes_hosts: ClassVar[bool] = False
 
+    def need_tool(self) -> None:
+        """Raise ToolMissing where the program that the backend needs is not installed."""
+        if self.tool and shutil.which(self.tool) is None:
+            raise ToolMissing(
+                f"{self.tool} is not on PATH",
+                f"Install it, or look from a machine that has it, to use --on {self.name}.",
+            )
+
     # -- launch: which backend, on which nodes ----------------------------------------------------------------
 
     def claims(self, settings: JobSettings, environ: Mapping[str, str]) -> Claim:  # noqa: ARG002
@@ -125,7 +167,7 @@ class Backend(ABC):
         return False
 
     def unused(self, settings: JobSettings, environ: Mapping[str, str]) -> str:  # noqa: ARG002
-        """Of a job that is not submitted, on any backend: which of this backend's options have no effect."""
+        """A note on the options of this backend that have no effect for a job that is not submitted."""
         return ""
 
     @abstractmethod
@@ -148,7 +190,7 @@ class Backend(ABC):
     # -- launch: from a plan to agents, or to a queue ----------------------------------------------------------
 
     @abstractmethod
-    def nodes(self, start: Start) -> Nodes:
+    def nodes(self, start: AttemptStart) -> Nodes:
         """The agents of one attempt, not started yet: its `start` starts them, and raises CannotStart."""
 
     def dry_run(self, plan: Plan) -> str:
@@ -174,7 +216,7 @@ class Backend(ABC):
         return None
 
     def running(self, job_id: str) -> RunningJob:
-        """For `distdbg hang-dump`. Raises NothingToAnalyse, UsageError, ToolMissing."""
+        """A running job for `distdbg hang-dump`. Raises NothingToAnalyse, UsageError, ToolMissing."""
         raise NothingToAnalyse(f"the backend {self.name} finds no job by its id ({job_id})", "Name its run.")
 
     # -- preflight ---------------------------------------------------------------------------------------------

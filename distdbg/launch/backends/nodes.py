@@ -1,4 +1,4 @@
-"""What every backend does with its agents: hears them, relays between them, passes signals on, ends the job.
+"""Base class of all backends' nodes: receives and relays agents' events, forwards signals, ends the job.
 
 local/nodes.py  the agents are children of this process, each on a socket pair
 remote_nodes.py    they are on other hosts, behind the standard streams of srun or ssh
@@ -13,17 +13,22 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distdbg.launch.io.journal import Journal
+from distdbg.launch.io.loop import signal_pipe
 from distdbg.protocol.launcher_events import AgentExited, Cancelled
 from distdbg.protocol.requests import AskExceptions, Kill, Request, SendSignal, Stop, TakeDeathDump
+
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import AttemptStart
 
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.
 _OTHERS_MAY_TAKE_S = 3.0
 _TURN_S = 0.1
 #: Told twice to stop, agents have this long to kill their ranks before they are killed themselves.
 _KILLED_WITHIN_S = 5.0
+#: Seconds between SIGTERM and SIGKILL of a job that hangs.
+_HUNG_GRACE_S = 5.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -50,10 +55,8 @@ class AgentSeen:
 class Nodes(ABC):
     """The agents of one attempt. `start` starts them, `run` returns when the last is gone."""
 
-    def __init__(self, grace: float, journal: Journal, listener: Listener) -> None:
-        self._grace = grace
-        self._journal = journal
-        self._listener = listener
+    def __init__(self, start: AttemptStart) -> None:
+        self._start = start
         self._selector = selectors.DefaultSelector()
         self.cancelled_by: str | None = None
         self._ended_because = ""
@@ -77,7 +80,7 @@ class Nodes(ABC):
 
     @abstractmethod
     def _kill(self) -> None:
-        """The agents that do not even kill their ranks when told to."""
+        """The agents that do not kill their ranks when asked to."""
 
     @abstractmethod
     def _end_orphans(self, every_turn: Callable[[], None]) -> None:
@@ -95,7 +98,7 @@ class Nodes(ABC):
 
     # -- what agents say ------------------------------------------------------------------------------------
 
-    def _heard(self, agent: AgentSeen, event: dict[str, Any]) -> None:
+    def _take_event(self, agent: AgentSeen, event: dict[str, Any]) -> None:
         match event.get("event"):
             case "agent-started":
                 agent.torchrun_pid = event.get("torchrun_pid")
@@ -113,11 +116,11 @@ class Nodes(ABC):
                 self.tell_all(TakeDeathDump(folder=event["folder"]), but=agent)
             case "stopping" if self.cancelled_by is None and _asks_all(str(event.get("reason", ""))):
                 self.stop(str(event["reason"]))
-        self._listener(agent.node_rank, event)
+        self._start.listener(agent.node_rank, event)
 
     def _ended(self, agent: AgentSeen, code: int, **fields: Any) -> None:  # noqa: ANN401
         agent.exit_code = code
-        self._journal.note(AgentExited(node_rank=agent.node_rank, exit_code=code, **fields))
+        self._start.journal.note(AgentExited(node_rank=agent.node_rank, exit_code=code, **fields))
         if code != 0 and self._first_failure is None:
             self._first_failure = time.monotonic()
 
@@ -138,13 +141,13 @@ class Nodes(ABC):
 
     @property
     def ending(self) -> bool:
-        """Whether somebody has asked for the end, or a node has failed for good."""
+        """Whether a person asked for the end, or a node has failed for good."""
         return self.cancelled_by is not None or self._ended_because != "" or self._first_failure is not None
 
     def end(self, because: str) -> None:
-        """Gently, as a stop does; but it is no cancel."""
+        """As a stop does, but it is no cancel; a rank that hangs does not save anything when it gets SIGTERM."""
         self._ended_because = because
-        self.tell_all(Stop(reason=because))
+        self.tell_all(Stop(reason=because, most_grace=_HUNG_GRACE_S))
 
     def stop(self, by: str) -> None:
         """Gently; a second call ends the job at once. One that is failing already was not cancelled: it is hurried.
@@ -153,19 +156,14 @@ class Nodes(ABC):
         """
         if self.cancelled_by is None and self._first_failure is None:
             self.cancelled_by = by
-            self._journal.note(Cancelled(by=by))
+            self._start.journal.note(Cancelled(by=by))
             self.tell_all(Stop(reason=by))
         else:
             self.tell_all(Kill(by=by))
             self._kill_at = time.monotonic() + _KILLED_WITHIN_S
 
     def _catch_signals(self) -> None:
-        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for signum in (*_STOP_SIGNALS, *_FORWARDED):
-            # nohup's ignored SIGHUP stays ignored
-            if signal.getsignal(signum) is not signal.SIG_IGN:
-                signal.signal(signum, lambda *_: None)
+        reader = signal_pipe((*_STOP_SIGNALS, *_FORWARDED))
         self._selector.register(reader, selectors.EVENT_READ, lambda: self._signals(os.read(reader, 64)))
 
     def _signals(self, numbers: bytes) -> None:

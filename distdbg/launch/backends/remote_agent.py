@@ -1,4 +1,4 @@
-"""What starts on another host: the agent, or one sentence where that host's Python cannot run it.
+"""Start the agent on another host, or print one sentence where that host's Python cannot run it.
 
     python <absolute>/distdbg/launch/backends/remote_agent.py --remote R --node-rank I|NAME
 

@@ -1,4 +1,4 @@
-"""Agents on other hosts, behind the standard streams of what carries them there: one srun for all, or one ssh each.
+"""Agents on other hosts, behind the standard streams of their carriers: one srun for all, or one ssh each.
 
 srun's (ssh's) own connection carries requests out and events back: the agents poll no shared file, whatever their
 number. Only the launcher looks at `control`.
@@ -10,39 +10,42 @@ import contextlib
 import selectors
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
 from distdbg.launch.backends.carriers import Carrier, Running, end_carriers
-from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
+from distdbg.launch.backends.nodes import AgentSeen, Nodes
 from distdbg.launch.io.control import ControlWatcher
-from distdbg.launch.io.journal import Journal
-from distdbg.launch.link.lifeline import PING_EVERY_S, SILENT_AFTER_S
-from distdbg.launch.link.liveness_port import OPENS_WITHIN_S, LivenessPort, connect_all
+from distdbg.launch.link.liveness import (
+    OPENS_WITHIN_S,
+    PING_EVERY_S,
+    SILENT_AFTER_S,
+    LivenessPort,
+    connect_all,
+    own_addresses,
+)
+from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT
+from distdbg.launch.plan.quick_preflight import judged
 from distdbg.protocol.agent_events import DeathDump
 from distdbg.protocol.launcher_events import AgentSilent, NodeSilent
 from distdbg.protocol.message import Event
 from distdbg.protocol.requests import Cancel, Listen, Ping, Reach, Request, StartAgent, read_request
 
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import AttemptStart
+
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0
 _ANSWERS_WITHIN_S = 20.0
-#: Silence that is borne where nobody knows whether the host answers, or where only its agent is still waited for.
+#: Longest silence where it is not known whether the host answers, or where only its agent is still waited for.
 _UNKNOWN_FOR_S = 60.0
 _ASKED_AGAIN_S = 10.0
 #: After the last agent's last word its carrier ends by itself.
 _CARRIER_ENDS_S = 10.0
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where all nodes can meet: an address of the first one that every other has reached, and a free port there."""
-
-    address: str
-    port: int
 
 
 @dataclass(eq=False)
@@ -51,50 +54,30 @@ class _RemoteAgent:
     carrier: Running
     host: str
     here: dict[str, Any] | None = None
-    heard: float = 0.0
+    last_message: float = 0.0
     #: the address and port that could be reached at the start
     endpoint: tuple[str, int] | None = None
     #: during a silence: when a connection was tried, and why it failed
     asked: float | None = None
     shut: str | None = None
-    told: bool = False
-
-    def silent_s(self, now: float) -> float:
-        return now - self.heard
+    reported: bool = False
 
 
 class RemoteNodes(Nodes):
-    """`orders` makes the request that starts all agents from where they meet, and from the launcher's liveness port.
-
-    `port` is where the search for a free one begins on the first node; `dump` names the folder of a dump by its
-    reason, `looked` gets what each host has looked at before. `heard` makes events for the journal of what the carriers
-    have written on their standard errors. `start` raises CannotStart.
-    """
+    """`environment` goes with the orders to all agents; the plan's own overrides it. `journal_events` makes events for
+    the journal from the carriers' standard errors. `start` raises CannotStart."""
 
     def __init__(
         self,
+        start: AttemptStart,
         carriers: Sequence[Carrier],
-        orders: Callable[[Meeting, int], StartAgent],
-        port: int,
-        *,
-        grace: float,
-        journal: Journal,
-        listener: Listener,
-        say: Callable[[str], None],
-        dump: Callable[[str], Path],
-        control: Path,
-        looked: Callable[[dict[str, Any]], None],
-        heard: Callable[[Sequence[str]], Iterable[Event]] | None = None,
+        environment: Mapping[str, str],
+        journal_events: Callable[[Sequence[str]], Iterable[Event]] | None = None,
     ) -> None:
-        super().__init__(grace, journal, listener)
+        super().__init__(start)
         self._carriers = carriers
-        self._orders = orders
-        self._port = port
-        self._say = say
-        self._dump = dump
-        self._control_path = control
-        self._looked = looked
-        self._events_in = heard
+        self._environment = environment
+        self._journal_events = journal_events
         self._running: list[Running] = []
         self._agents: dict[int, _RemoteAgent] = {}
         self._answers: dict[int, dict[str, Any]] = {}
@@ -111,21 +94,41 @@ class RemoteNodes(Nodes):
     def start(self) -> None:
         self._catch_signals()
         self._liveness = LivenessPort()
-        self._control = ControlWatcher(self._control_path)
+        self._control = ControlWatcher(self._start.run.control)
         self._selector.register(self._control.wake, selectors.EVENT_READ, self._relay)
         for carrier in self._carriers:
-            self._carry(carrier)
+            running = Running(carrier)
+            now = time.monotonic()
+            for node, host in zip(carrier.nodes, carrier.hosts, strict=True):
+                self._agents[node] = _RemoteAgent(AgentSeen(node), running, host, last_message=now)
+            self._running.append(running)
+            self._selector.register(running.wire, selectors.EVENT_READ, partial(self._hear, running))
         try:
             self._wait_for_all()
-            self._looked({a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here})
-            meeting = self._find_meeting()
-            request = self._orders(meeting, self._liveness.port)
+            looked = {a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here}
+            for sentence in judged(self._start.run, self._start.plan.place.on, looked):
+                self._start.say(sentence)
+            request = self._orders(*self._find_meeting())
         except CannotStart:
             self._kill()
             raise
         self._started = True
         self.tell_all(request)
         self._try_ports()
+
+    def _orders(self, first: str, port: int) -> StartAgent:
+        """The same for all nodes: each fills in what is its own. They meet at `first`, an address of the first node."""
+        plan = self._start.plan
+        node, shown = plan.nodes[0], f"[{first}]" if ":" in first else first
+        return StartAgent(
+            own=list(self._start.own),
+            torchrun=[word.replace(FIRST_NODE, shown).replace(FIRST_PORT, str(port)) for word in node.torchrun],
+            environment={**self._environment} | {variable.name: variable.value for variable in node.environment},
+            cwd=str(plan.place.container.folder if plan.place.container else Path.cwd()),
+            unset=list(node.unset),
+            address=first,
+            endpoints=[(own, self._liveness.port) for own in own_addresses()],
+        )
 
     def _relay(self) -> None:
         """Requests in the run's control file: one reader for all agents of a shared file system."""
@@ -136,22 +139,14 @@ class RemoteNodes(Nodes):
             elif isinstance(request, Cancel):
                 self.cancelled_by = request.by or "cancelled"
 
-    def _carry(self, carrier: Carrier) -> None:
-        running = Running(carrier)
-        now = time.monotonic()
-        for node, host in zip(carrier.nodes, carrier.hosts, strict=True):
-            self._agents[node] = _RemoteAgent(AgentSeen(node), running, host, heard=now)
-        self._running.append(running)
-        self._selector.register(running.wire, selectors.EVENT_READ, lambda: self._hear(running))
-
     def _wait_for_all(self) -> None:
         def missing() -> list[_RemoteAgent]:
             return [agent for agent in self._agents.values() if agent.here is None]
 
         self._turn_until(lambda: not missing(), _ALL_HERE_WITHIN_S, "agents to come up")
-        if late := missing():
+        if absent := missing():
             raise CannotStart(
-                f"{_names(late)} did not come up within {_ALL_HERE_WITHIN_S:g} s: {late[0].carrier.last_words()}",
+                f"{_names(absent)} did not come up within {_ALL_HERE_WITHIN_S:g} s: {absent[0].carrier.last_words()}",
                 "Leave the node out, or look at its daemon's log.",
             )
         blind = [agent for agent in self._agents.values() if agent.here and not agent.here["sees_run"]]
@@ -161,19 +156,19 @@ class RemoteNodes(Nodes):
                 "Name a directory that all nodes see with --run-dir.",
             )
 
-    def _find_meeting(self) -> Meeting:
-        """An address of the first node that all others reach; who does not reach any is named."""
+    def _find_meeting(self) -> tuple[str, int]:
+        """An address of the first node that all others reach, and a free port there; who reaches none is named."""
         first, others = self._agents[0], [agent for node, agent in self._agents.items() if node != 0]
         addresses = list(first.here["addresses"]) if first.here else []
-        self._ask([first], Listen(port=self._port, to=0))
+        self._ask([first], Listen(port=self._start.plan.place.port, to=0))
         port = int(self._answers[0]["port"])
         if not others:
-            return Meeting(addresses[0] if addresses else "127.0.0.1", port)
+            return addresses[0] if addresses else "127.0.0.1", port
         self._ask(others, Reach(addresses=addresses, port=port), but=first)
         why_not = {agent: dict(self._answers[agent.seen.node_rank]["why_not"]) for agent in others}
         for address in addresses:
             if all(answers.get(address) is None for answers in why_not.values()):
-                return Meeting(address, port)
+                return address, port
         far = [agent for agent, answers in why_not.items() if all(answers.values())] or others
         tried = ", ".join(f"{address}: {why_not[far[0]].get(address) or 'reached'}" for address in addresses)
         raise CannotStart(
@@ -199,20 +194,17 @@ class RemoteNodes(Nodes):
                 key.data()
             if self.cancelled_by is not None:
                 raise CannotStart(f"{self.cancelled_by} while waiting for the {what}", "Nothing ran.")
-            for running in self._running:
-                if running.process.poll() is not None and not done():
-                    self._hear(running)
-                    self._refuse_end_of(running)
-
-    def _refuse_end_of(self, running: Running) -> None:
-        code, program = running.process.returncode, Path(running.carrier.argv[0]).name
-        carried = [agent for agent in self._agents.values() if agent.carrier is running]
-        missing = [agent for agent in carried if agent.here is None] or carried
-        raise CannotStart(
-            f"{program} ended with exit code {code} before the agents were up on {_names(missing)}: "
-            f"{running.last_words()}",
-            running.carrier.advice,
-        )
+            ended = next((running for running in self._running if running.process.poll() is not None), None)
+            if ended is not None and not done():
+                self._hear(ended)
+                code, program = ended.process.returncode, Path(ended.carrier.argv[0]).name
+                carried = [agent for agent in self._agents.values() if agent.carrier is ended]
+                missing = [agent for agent in carried if agent.here is None] or carried
+                raise CannotStart(
+                    f"{program} ended with exit code {code} before the agents were up on {_names(missing)}: "
+                    f"{ended.last_words()}",
+                    ended.carrier.advice,
+                )
 
     # -- while it runs --------------------------------------------------------------------------------------
 
@@ -220,7 +212,7 @@ class RemoteNodes(Nodes):
         for message in running.wire.receive():
             agent = self._agents.get(message["node"])
             if agent is not None and agent.carrier is running:
-                agent.heard, agent.asked, agent.shut, agent.told = time.monotonic(), None, None, False
+                agent.last_message, agent.asked, agent.shut, agent.reported = time.monotonic(), None, None, False
                 self._said(agent, message["event"])
         if running.wire.closed:
             with contextlib.suppress(KeyError, ValueError):
@@ -237,7 +229,7 @@ class RemoteNodes(Nodes):
             case "agent-died":
                 self._ended(agent.seen, int(event["exit_code"]), host=agent.host)
             case _:
-                self._heard(agent.seen, event)
+                self._take_event(agent.seen, event)
 
     def _try_ports(self) -> None:
         """Once, in a thread: a port that cannot be reached now (a firewall) says nothing later about a silent agent."""
@@ -261,23 +253,21 @@ class RemoteNodes(Nodes):
             self.tell_all(Ping())
             self._ping_at = now + PING_EVERY_S
         for running in self._running:
-            if running.process.poll() is not None:
-                self._hear(running)
-                self._end_carried(running)
+            if running.process.poll() is None:
+                continue
+            self._hear(running)
+            for agent in self._agents.values():
+                if agent.carrier is not running or agent.seen.gone:
+                    continue
+                if agent.seen.finished:
+                    self._ended(agent.seen, agent.seen.finished[1])
+                else:
+                    code, said = running.process.returncode or EXIT_LOST, running.last_words()
+                    self._ended(agent.seen, code, host=agent.host, because=said)
         for agent in self._agents.values():
-            if not agent.seen.gone and agent.seen.finished is None and agent.silent_s(now) > SILENT_AFTER_S:
+            if not agent.seen.gone and agent.seen.finished is None and now - agent.last_message > SILENT_AFTER_S:
                 self._look_at_silent(agent, now)
         self._close_carriers(now)
-
-    def _end_carried(self, running: Running) -> None:
-        for agent in self._agents.values():
-            if agent.carrier is not running or agent.seen.gone:
-                continue
-            if agent.seen.finished:
-                self._ended(agent.seen, agent.seen.finished[1])
-            else:
-                said = running.last_words()
-                self._ended(agent.seen, running.process.returncode or EXIT_LOST, host=agent.host, because=said)
 
     def _look_at_silent(self, agent: _RemoteAgent, now: float) -> None:
         """A host that accepts no connection ends the job; an agent that is only stopped does not.
@@ -287,9 +277,9 @@ class RemoteNodes(Nodes):
         if agent.asked is None or now - agent.asked > _ASKED_AGAIN_S:
             agent.asked = now
             if agent.endpoint is not None:
-                threading.Thread(target=self._connect, args=(agent,), name="connect", daemon=True).start()
+                threading.Thread(target=_connect, args=(agent, agent.endpoint), name="connect", daemon=True).start()
             return
-        silent = agent.silent_s(now)
+        silent = now - agent.last_message
         if agent.shut is not None:
             self._lose(agent, silent, f"its host does not answer either ({agent.shut})", host_answers=False)
         elif agent.endpoint is None:
@@ -303,30 +293,24 @@ class RemoteNodes(Nodes):
         others = [a.seen for a in self._agents.values() if a is not agent]
         if others and all(seen.gone or seen.finished for seen in others) and silent_s > _UNKNOWN_FOR_S:
             self._lose(agent, silent_s, because, host_answers=True)
-        elif not agent.told:
-            agent.told = True
+        elif not agent.reported:
+            agent.reported = True
             where = f"node {agent.seen.node_rank} ({agent.host})"
-            self._say(f"{where}: nothing heard for {silent_s:.0f} s, but {because}; its ranks are left alone")
-            self._journal.note(AgentSilent(node_rank=agent.seen.node_rank, host=agent.host, silent_s=silent_s))
-
-    def _connect(self, agent: _RemoteAgent) -> None:
-        endpoint = agent.endpoint
-        if endpoint is not None and (why := connect_all([endpoint])[endpoint]) is not None:
-            agent.shut = f"{endpoint[0]}: {why}"
+            self._start.say(f"{where}: no message for {silent_s:.0f} s, but {because}; its ranks are left alone")
+            self._start.journal.note(AgentSilent(node_rank=agent.seen.node_rank, host=agent.host, silent_s=silent_s))
 
     def _lose(self, agent: _RemoteAgent, silent_s: float, because: str, *, host_answers: bool | None) -> None:
-        self._say(f"node {agent.seen.node_rank} ({agent.host}) is lost: silent for {silent_s:.0f} s, {because}")
-        self._journal.note(
-            NodeSilent(
-                node_rank=agent.seen.node_rank,
-                host=agent.host,
-                silent_s=silent_s,
-                because=because,
-                host_answers=host_answers,
-            )
+        self._start.say(f"node {agent.seen.node_rank} ({agent.host}) is lost: silent for {silent_s:.0f} s, {because}")
+        node = agent.seen.node_rank
+        event = NodeSilent(
+            node_rank=node, host=agent.host, silent_s=silent_s, because=because, host_answers=host_answers
         )
+        self._start.journal.note(event)
         self._ended(agent.seen, EXIT_LOST, host=agent.host, because=because)
-        self._heard(agent.seen, DeathDump(folder=str(self._dump("death"))).record(time.time()))
+        self._take_event(
+            agent.seen,
+            DeathDump(folder=str(self._start.run.attempt(self._start.attempt).dump("death"))).record(time.time()),
+        )
 
     def _close_carriers(self, now: float) -> None:
         """All agents have said their last words, or are lost: what carries them ends by itself, or is ended."""
@@ -347,14 +331,19 @@ class RemoteNodes(Nodes):
         every_turn()
         if any(running.process.poll() is None for running in self._running):
             self._kill()
-        if self._events_in is not None:
-            for event in self._events_in([running.said() for running in self._running]):
-                self._journal.note(event)
+        if self._journal_events is not None:
+            for event in self._journal_events([running.said() for running in self._running]):
+                self._start.journal.note(event)
 
     def tell_all(self, request: Request, *, but: AgentSeen | None = None) -> None:
         record = request.record(None if but is None else but.node_rank)
         for running in self._running:
             running.wire.send(record)
+
+
+def _connect(agent: _RemoteAgent, endpoint: tuple[str, int]) -> None:
+    if (why := connect_all([endpoint])[endpoint]) is not None:
+        agent.shut = f"{endpoint[0]}: {why}"
 
 
 def _names(agents: Sequence[_RemoteAgent]) -> str:

@@ -1,1 +1,1 @@
-"""What the other rooms of launch/ are built on: processes, ports, an event loop, writes that cannot block."""
+"""Building blocks of launch/: processes, ports, an event loop, writes that cannot block."""

@@ -1,16 +1,21 @@
-"""Read new requests from a run's control file. Whoever may write the run directory appends to it."""
+"""The control file of a run: users with write permission append requests, agents and launchers read them."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import queue
+import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from distdbg.collect.runs.run_tail import FileTail
+from distdbg.errors import Refused
+from distdbg.protocol.requests import Cancel
+from distdbg.rundir import RunDir
 
 _LOOK_EVERY_S = 0.5
 
@@ -40,9 +45,25 @@ class ControlWatcher:
         while True:
             time.sleep(_LOOK_EVERY_S)
             with contextlib.suppress(OSError):
-                self._look()
+                for request in self._tail.objects():
+                    self._found.put(request)
+                    os.write(self._notify, b"!")
 
-    def _look(self) -> None:
-        for request in self._tail.objects():
-            self._found.put(request)
-            os.write(self._notify, b"!")
+
+def ask_to_end(run: RunDir) -> None:
+    """Request the end of a run. Raises Refused."""
+    try:
+        run.ask(Cancel(by=f"cancelled by {who()} (pid {os.getpid()})").record())
+    except OSError as error:
+        raise Refused(
+            f"{str(run.control)!r} cannot be written: {error.strerror}", "Cancel it as the user who launched it."
+        ) from None
+
+
+def who() -> str:
+    """user@host"""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""The only way of an agent or a launcher to the run directory: one thread that may hang, and a caller that never does.
+"""Write to the run directory from an agent or a launcher: one thread may hang, its caller never does.
 
     disk = DiskWriter()
     disk.append(events, line)                             small: always taken
@@ -36,11 +36,11 @@ _OPEN_FILES = 128
 
 
 @dataclass
-class _Change:
+class _PendingWrite:
     """Something small to do to one path."""
 
     path: Path
-    how: Literal["append", "whole", "public", "symlink", "take"]
+    how: Literal["append", "whole", "public", "take"]
     data: bytes
 
 
@@ -56,7 +56,7 @@ class DiskWriter:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         # guarded by _changed, which is never held during a write
-        self._changes: deque[_Change] = deque()
+        self._changes: deque[_PendingWrite] = deque()
         self._change_bytes = 0
         self._logs: OrderedDict[Path, deque[tuple[int, bytes]]] = OrderedDict()
         self._log_cost = 0
@@ -64,14 +64,14 @@ class DiskWriter:
         self._lost: dict[Path, tuple[int, str]] = {}
         self._busy_since: float | None = None
         self._sleeping = False
-        #: somebody waits, or much is waiting: write at once; and whether it has been waited for more already
+        #: a caller waits, or much is queued: write at once; and whether more was waited for already
         self._urgent = False
         self._lingered = False
         self._full_was_seen = False
         self._closing = False
         self._closed = False
         # the thread's own
-        self._held: OrderedDict[Path, deque[_Change]] = OrderedDict()
+        self._held: OrderedDict[Path, deque[_PendingWrite]] = OrderedDict()
         self._retry_at = 0.0
         self._wrote_log_at = 0.0
         self._files = Files(_OPEN_FILES)
@@ -84,7 +84,7 @@ class DiskWriter:
         With `log` the bytes count against the bound. With `index` the time of this call is noted there, too.
         """
         if not log:
-            return self._change(_Change(path, "append", data))
+            return self._change(_PendingWrite(path, "append", data))
         with self._changed:
             if self._log_cost >= self._limit:
                 self._full_was_seen = True
@@ -100,14 +100,11 @@ class DiskWriter:
 
     def write_whole(self, path: Path, data: bytes, *, private: bool = True) -> bool:
         """A reader never sees half of it."""
-        return self._change(_Change(path, "whole" if private else "public", data))
-
-    def symlink(self, path: Path, target: str) -> bool:
-        return self._change(_Change(path, "symlink", os.fsencode(target)))
+        return self._change(_PendingWrite(path, "whole" if private else "public", data))
 
     def take(self, path: Path, source: Path) -> bool:
-        """Move a file of the node's own memory here; `source` is gone once it stands. Its bytes wait where they are."""
-        return self._change(_Change(path, "take", os.fsencode(source)))
+        """Move a file of the node's own memory here; `source` is removed after that. Its bytes wait where they are."""
+        return self._change(_PendingWrite(path, "take", os.fsencode(source)))
 
     def room(self) -> int:
         """Bytes of logs that may be brought now; 0 or less: bring none until `wake` is readable."""
@@ -132,10 +129,13 @@ class DiskWriter:
         with self._changed:
             self._retry_at = 0.0
             self._stir(urgent=True)
-            return self._changed.wait_for(self._is_idle, deadline)
+            return self._changed.wait_for(
+                lambda: self._is_empty() and self._busy_since is None and not (self._held and self._retry_at == 0.0),
+                deadline,
+            )
 
     def close(self, deadline: float) -> bool:
-        """Flush and end the thread; what is refused to the last is counted in `lost`. False: it hangs, or is late."""
+        """Flush and end the thread; False if it did not end in time. `lost` counts what could not be written."""
         with self._changed:
             self._closing, self._retry_at = True, 0.0
             thread = self._thread
@@ -152,7 +152,7 @@ class DiskWriter:
 
     # -- under the lock -------------------------------------------------------------------------------------
 
-    def _change(self, change: _Change) -> bool:
+    def _change(self, change: _PendingWrite) -> bool:
         with self._changed:
             if self._closed or self._closing:
                 return False
@@ -191,9 +191,6 @@ class DiskWriter:
     def _is_empty(self) -> bool:
         return not self._changes and not self._logs
 
-    def _is_idle(self) -> bool:
-        return self._is_empty() and self._busy_since is None and not (self._held and self._retry_at == 0.0)
-
     # -- the thread -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -202,7 +199,11 @@ class DiskWriter:
             with self._changed:
                 change, log = self._take()
             if change is not None:
-                self._do_change(change)
+                if (held := self._held.get(change.path)) is not None:
+                    held.append(change)  # what came first is written first
+                elif not self._try(change):
+                    self._held[change.path] = deque([change])
+                    self._retry_at = time.monotonic() + _RETRY_S
             elif log is not None:
                 self._write_log(*log)
             with self._changed:
@@ -239,7 +240,7 @@ class DiskWriter:
             return True
 
     def _sleep(self) -> None:
-        """Until something comes, held things are due, or files have been unused for a while: those are closed."""
+        """Wait for new work, for delayed writes that are due, or for unused files to close."""
         patience = None if not (self._held or self._files.open) else _IDLE_S
         self._sleeping = True
         came = self._changed.wait(patience)
@@ -253,7 +254,7 @@ class DiskWriter:
                 self._changed.acquire()
                 self._busy_since = None
 
-    def _take(self) -> tuple[_Change | None, tuple[Path, list[tuple[int, bytes]]] | None]:
+    def _take(self) -> tuple[_PendingWrite | None, tuple[Path, list[tuple[int, bytes]]] | None]:
         """The next small change, joined with those after it for the same file; else a batch of the next log."""
         if self._changes:
             change = self._changes.popleft()
@@ -261,7 +262,7 @@ class DiskWriter:
                 following = self._changes[0]
                 if following.path != change.path or following.how != "append":
                     break
-                change = _Change(change.path, "append", change.data + self._changes.popleft().data)
+                change = _PendingWrite(change.path, "append", change.data + self._changes.popleft().data)
                 self._change_bytes -= _PIECE_COST
             return change, None
         if not self._logs:
@@ -276,14 +277,6 @@ class DiskWriter:
             self._logs[path] = waiting  # to the end of the row: the others are served before its next batch
         return None, (path, batch)
 
-    def _do_change(self, change: _Change) -> None:
-        held = self._held.get(change.path)
-        if held is not None:
-            held.append(change)  # what came first is written first
-        elif not self._try(change):
-            self._held[change.path] = deque([change])
-            self._retry_at = time.monotonic() + _RETRY_S
-
     def _retry_held(self) -> None:
         if not self._held or time.monotonic() < self._retry_at:
             return
@@ -295,7 +288,7 @@ class DiskWriter:
                 del self._held[path]
         self._retry_at = time.monotonic() + _RETRY_S
 
-    def _try(self, change: _Change) -> bool:
+    def _try(self, change: _PendingWrite) -> bool:
         size = len(change.data)
         self._mark_progress()
         if change.how == "append":
@@ -304,7 +297,7 @@ class DiskWriter:
         elif change.how == "take":
             because = self._files.take(change.path, Path(os.fsdecode(change.data)))
         else:
-            because = self._files.replace(change.path, change.data, change.how)
+            because = self._files.replace(change.path, change.data, private=change.how == "whole")
         with self._changed:
             self._change_bytes -= size - len(change.data) if because else size + _PIECE_COST
         return not because

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distdbg.launch.io.reserve import Reserve
-from distdbg.whole_file import WholeFile, make_private_folder, open_own, write_link, write_whole
+from distdbg.whole_file import WholeFile, make_private_folder, open_own, write_whole
 
 #: One entry of an index this often on the long run …
 _ENTRY_EVERY_NS = 20_000_000
@@ -67,7 +67,7 @@ class OpenFiles:
 
 
 def _close(descriptor: int) -> None:
-    """Closed it is in any case: what a file server says only now (over quota) comes too late for anybody."""
+    """Close the file and ignore errors: the descriptor is closed anyway, and a late error (over quota) helps nobody."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
 
@@ -134,7 +134,7 @@ class Space:
         self.total = found.f_blocks * found.f_frsize
         self._free = found.f_bavail * found.f_frsize
         self._reserve = min(_RESERVE_BYTES, self.total // 4)
-        # A file system that counts no blocks tells nothing; its own errors will.
+        # A file system that counts no blocks says nothing; its own errors will.
         self._spare = self._free - self._reserve if self.total else 1 << 60
 
 
@@ -168,15 +168,12 @@ class Files:
 
         return written if (because := self._insist(act)) else len(data), because
 
-    def replace(self, path: Path, data: bytes, how: str) -> str:
-        """Write the whole file, or for `symlink` a link to the name in `data`; why not, where that failed."""
+    def replace(self, path: Path, data: bytes, *, private: bool) -> str:
+        """Write the whole file; why not, where that failed."""
 
         def act() -> None:
             make_private_folder(path.parent)
-            if how == "symlink":
-                write_link(path, os.fsdecode(data))
-            else:
-                write_whole(path, data, private=how != "public")
+            write_whole(path, data, private=private)
 
         return self._insist(act)
 
@@ -193,7 +190,7 @@ class Files:
         return self._insist(act)
 
     def _insist(self, act: Callable[[], None]) -> str:
-        """For what is small: the reserve makes way where that may help. Why not, where it failed."""
+        """Do a small write, and release the reserve if that may help. Returns the reason where it failed."""
         try:
             act()
         except (OSError, ValueError) as error:

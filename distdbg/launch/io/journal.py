@@ -21,16 +21,18 @@ class Journal:
         self._disk = disk
 
     def note(self, message: Event) -> None:
-        line = json.dumps(message.record(time.time()), default=str)
-        self._disk.append(self._path, line.encode("utf-8", "backslashreplace") + b"\n")
+        self._disk.append(self._path, _line(message))
+
+
+def _line(message: Event) -> bytes:
+    return json.dumps(message.record(time.time()), default=str).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def note(run: RunDir, message: Event) -> None:
-    """One event from somebody who is not the launcher; a directory that cannot be written is left alone."""
-    line = json.dumps(message.record(time.time()), default=str) + "\n"
+    """Write one event of a process that is not the launcher; a directory that cannot be written is left alone."""
     with contextlib.suppress(OSError):
         descriptor = open_own(run.events, os.O_WRONLY | os.O_APPEND)
         try:
-            os.write(descriptor, line.encode())
+            os.write(descriptor, _line(message))
         finally:
             os.close(descriptor)

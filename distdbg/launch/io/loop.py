@@ -6,11 +6,38 @@ import contextlib
 import os
 import selectors
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 Action = Callable[[], None]
+
+
+def signal_pipe(signals: Iterable[int]) -> int:
+    """A descriptor from which the number of each signal that comes can be read; no handler does anything else."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for signum in signals:
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup's ignored SIGHUP stays ignored
+            signal.signal(signum, lambda *_: None)
+    return reader
+
+
+@contextlib.contextmanager
+def caught(signals: Iterable[int]) -> Iterator[list[int]]:
+    """The signals that come meanwhile; nohup's ignored SIGHUP stays ignored. None outside of the main thread."""
+    came: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in signals if in_main}
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, lambda got, _: came.append(got))
+    try:
+        yield came
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
 
 
 class Loop:
@@ -68,11 +95,7 @@ class Loop:
 
     def catch(self, signals: Iterable[int], action: Callable[[int], None]) -> None:
         """Each signal becomes a turn of the loop; nothing happens inside a handler."""
-        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for signum in signals:
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup's ignored SIGHUP stays ignored
-                signal.signal(signum, lambda *_: None)
+        reader = signal_pipe(signals)
 
         def deliver() -> None:
             for number in os.read(reader, 64):

@@ -1,4 +1,4 @@
-"""A port for the rendezvous that nobody else can get between our choosing and torchrun's using it."""
+"""Reserve a port for the rendezvous, so that no other process gets it before torchrun uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who dies with whom. Nothing of a run outlives it, and nothing that is not the run's is ever killed.
+"""End processes together: no process outlives its run, and no process of others is ever killed.
 
     launcher (subreaper)  ->  agent (subreaper; SIGTERM when the launcher dies)
                           ->  torchrun (SIGTERM when the agent dies)  ->  ranks, each the leader of its own group
@@ -15,6 +15,8 @@ import os
 import signal
 from collections.abc import Set
 from pathlib import Path
+
+from distdbg.collect.machine.procfs import children, environment_of, stat_fields, status_value
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,55 +37,6 @@ def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
-
-
-def children(pid: int) -> list[int]:
-    """Living and dead-but-unreaped children of all threads of a process."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def environment_of(pid: int) -> dict[str, str]:
-    """The environment a process started with; empty where it cannot be read (gone, or another user's)."""
-    try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if item)
-    return {name: value for name, _, value in pairs}
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot: with the pid, a name that is never used twice."""
-    fields = stat_fields(pid)
-    return int(fields[19]) if fields else None
-
-
-def stat_fields(pid: int) -> list[str]:
-    """/proc/PID/stat from field 3 (state) on, so that index i is field i + 3 of proc(5); empty where it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def is_stopped(pid: int) -> bool:
-    """By SIGSTOP, Ctrl-Z or the batch system."""
-    return stat_fields(pid)[:1] == ["T"]
-
-
-def anonymous_bytes(pid: int) -> int | None:
-    """What of a process's memory is no file's and not shared; None where it is gone."""
-    try:
-        words = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def kill_group(pid: int, signum: int) -> None:
@@ -114,15 +67,14 @@ def kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
+def is_stopped(pid: int) -> bool:
+    """By SIGSTOP, Ctrl-Z or a batch system; not by a debugger, which continues it itself."""
+    return (stat_fields(pid) or [""])[0] == "T"
+
+
 def catches(pid: int, signum: int) -> bool:
     """Whether a process has a handler of its own for a signal (it would die of it otherwise)."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
-    except (OSError, ValueError, IndexError):
-        pass
-    return False
+    return bool(int(status_value(pid, "SigCgt") or "0", 16) >> (signum - 1) & 1)
 
 
 def reap_adopted(known: set[int]) -> list[tuple[int, int]]:

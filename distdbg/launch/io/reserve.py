@@ -1,4 +1,4 @@
-"""Room for what is small where nobody says how much is left: under a quota, and beside others who fill the disk.
+"""Keep room for small files where free space is not known: under a quota, and beside others who fill the disk.
 
 A file that makes way. Logs are written only while it stands, so that they never take what events, exit records and
 the report will need; statvfs, which says it in time on other file systems, knows nothing of quotas.
@@ -35,7 +35,8 @@ class Reserve:
         self._impossible = False
 
     def stand(self, folder: Path, total: int) -> int:
-        """Before bytes of a log: how many it has taken for itself now. `total`: the file system's, 0 where unknown.
+        """Make the reserve before a log is written; returns the bytes it added. `total`: the file system's, 0 where
+        unknown.
 
         Raises OSError where there is no room, or was none a moment ago.
         """
@@ -60,7 +61,7 @@ class Reserve:
         return size - before
 
     def log_refused(self, error: OSError) -> None:
-        """Where it was for want of room, nothing more is tried for a while."""
+        """Note that a log could not be written; if there was no room, nothing more is tried for a while."""
         if error.errno in _NO_ROOM:
             self._refusal, self._again_at = error, time.monotonic() + _AGAIN_S
 

@@ -3,5 +3,5 @@
 wire.py           JSON lines over a socket or over standard streams
 meeting.py        the handshake of an agent on another host before it starts torchrun
 keeper.py         the parent of such an agent
-lifeline.py       an agent detects that its launcher's host cannot be reached; liveness_port.py: whether a host answers
+liveness.py       whether a host still answers
 """

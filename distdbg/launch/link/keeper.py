@@ -1,4 +1,4 @@
-"""The parent of an agent on another host: if the agent is killed, nothing of its ranks stays, and the launcher hears.
+"""The parent of an agent on another host: if the agent is killed, it ends the ranks and informs the launcher.
 
 Slurm follows the processes of a step by their parents: an orphan that process 1 adopts has escaped it, and holds the
 job "completing" for a minute. Below a subreaper none escapes.
@@ -14,13 +14,14 @@ import time
 import traceback
 from collections.abc import Callable
 
+from distdbg.collect.machine import procfs
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.io import processes
 from distdbg.launch.link.wire import fragments
 from distdbg.protocol.agent_events import AgentDied
 
 _LEFT_ALONE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-#: torchrun is told to end when its agent dies, and ends its ranks.
+#: torchrun is asked to end when its agent dies, and ends its ranks.
 _MAY_END_S = 3.0
 _KILLED_WITHIN_S = 5.0
 
@@ -45,21 +46,18 @@ def keep(node_rank: int, agent: Callable[[int], int]) -> int:
         signal.signal(number, signal.SIG_IGN)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
-        _say(node_rank, AgentDied(exit_code=code).record(time.time()))
+        message = json.dumps(AgentDied(exit_code=code).record(time.time())).encode()
+        with contextlib.suppress(OSError):
+            os.set_blocking(1, True)
+            # The agent may have died in the middle of a line: an empty one ends it.
+            os.write(1, b"\n" + fragments(node_rank, message))
     _end_orphans()
     return shell_code(code)
 
 
-def _say(node_rank: int, message: dict[str, object]) -> None:
-    """The agent may have died in the middle of a line: an empty one ends it."""
-    with contextlib.suppress(OSError):
-        os.set_blocking(1, True)
-        os.write(1, b"\n" + fragments(node_rank, json.dumps(message).encode()))
-
-
 def _end_orphans() -> None:
     begun = time.monotonic()
-    while left := processes.children(os.getpid()):
+    while left := procfs.children(os.getpid()):
         processes.reap_adopted(set())
         waited = time.monotonic() - begun
         for pid in left if waited > _MAY_END_S else ():

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.launch.io.ports import ReservedPort
-from distdbg.launch.link.liveness_port import LivenessPort, connect_all, listen, own_addresses
+from distdbg.launch.link.liveness import LivenessPort, connect_all, listen, own_addresses
 from distdbg.launch.link.wire import StdioWire
 from distdbg.protocol.agent_events import Here, Place, Reached
 from distdbg.protocol.requests import Kill, Listen, Reach, StartAgent, Stop, read_request
@@ -72,15 +72,17 @@ def meet(wire: StdioWire, node_rank: int, run: Path, own_port: LivenessPort) -> 
 
 
 def host_name() -> str:
-    """As Slurm calls this node, else as it calls itself."""
+    """The host's name as Slurm has it, else its own."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def _who(run: Path) -> dict[str, Any]:
     from distdbg.collect.machine.versions import torch_version
-    from distdbg.collect.preflight.cheap import look_alone
+    from distdbg.collect.preflight.looking import look_alone
 
-    sees = _sees(run)
+    deadline = time.monotonic() + _SEES_WITHIN_S
+    while not (sees := (run / "control").exists()) and time.monotonic() < deadline:
+        time.sleep(0.2)
     return {
         "host": host_name(),
         "addresses": own_addresses(),
@@ -89,13 +91,6 @@ def _who(run: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch_version(),
     }
-
-
-def _sees(run: Path) -> bool:
-    deadline = time.monotonic() + _SEES_WITHIN_S
-    while not (seen := (run / "control").exists()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return seen
 
 
 def _listen_from(port: int) -> socket.socket:

@@ -20,9 +20,9 @@ MAX_LINE = 8 << 20
 
 
 class Wire:
-    """One end. `receive` after the socket is readable; `closed` once the peer has gone.
+    """One end of a connection. Call `receive` when the socket is readable; `closed` is set once the peer has closed it.
 
-    Only `receive` closes: whoever watches the descriptor must hear of it before its number is given out again.
+    Only `receive` closes the socket, so that its watcher learns of that before the descriptor's number is reused.
     """
 
     def __init__(self, sock: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees of the ranks while their job runs: the shown ranks' logs, followed as `distdbg logs -f` does.
+"""Show the logs of the chosen ranks while their job runs, followed as `distdbg logs -f` does.
 
 Everything that may take long, a read from a frozen disk and a write to a terminal that was stopped with Ctrl-S, happens
 in one thread. The launcher only asks. Nothing is lost when the terminal is slow: what is shown comes from the logs.
@@ -51,7 +51,7 @@ class Console:
 
     Not live: the thread writes by itself, standard output to descriptor `out`, standard error to `err`; one rank alone
     byte by byte, several line by line behind `[rank 3] `. Live: it writes nothing, and `poll` hands over lines.
-    `world_size` tells whether "all" are several; None where it is not known counts as several.
+    `world_size` decides whether "all" are several; None (not known) counts as several.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Console:
             self._thread.start()
 
     def poll(self) -> Shown:
-        """For a live view; empty where the console writes by itself. Never waits for a disk or a terminal."""
+        """New lines for a live view; empty where the console writes by itself. Never waits for a disk or a terminal."""
         with self._lock:
             shown = Shown(list(self._lines), list(self._partial))
             self._lines.clear()
@@ -109,7 +109,7 @@ class Console:
     # -- the thread -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Until told to finish and nothing is left, or the reader of our output has gone."""
+        """Runs until it is asked to finish and nothing is left, or the reader of our output has gone."""
         with contextlib.suppress(OSError):
             while not self._given_up:
                 finishing = self._finishing  # asked before looking: what was there by then is shown
@@ -128,7 +128,7 @@ class Console:
                     self._lock.wait_for(lambda: self._finishing, self._rest_s(took))
 
     def _rest_s(self, took: float) -> float:
-        """Until the next look: the logs' file system is everybody's, and serves other jobs, too."""
+        """Seconds until the next look: the logs' file system serves other jobs, too."""
         silent = time.monotonic() - self._moved > _SILENT_S
         return max(LOOK_EVERY_S * (_RARER if silent else 1), _RARER * took)
 
@@ -168,15 +168,8 @@ class Console:
         """All of it, however slowly."""
         view = memoryview(data)
         while view and not self._given_up:
-            count = _write_some(target, view[:4096])  # a stopped terminal takes little at a time
-            view = view[count:]
-            self._moved = time.monotonic() if count else self._moved
-
-
-def _write_some(target: int, data: memoryview) -> int:
-    """Bytes taken: 0 where the descriptor is one that somebody made non-blocking, and is full."""
-    try:
-        return os.write(target, data)
-    except BlockingIOError:
-        select.select([], [target], [], 0.1)
-        return 0
+            try:
+                view = view[os.write(target, view[:4096]) :]  # a stopped terminal takes little at a time
+                self._moved = time.monotonic()
+            except BlockingIOError:  # noqa: PERF203 -- somebody made the descriptor non-blocking, and it is full
+                select.select([], [target], [], 0.1)

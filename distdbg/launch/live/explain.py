@@ -1,4 +1,4 @@
-"""The verdict of a run that a launch shows: while the job hangs, and at its end."""
+"""Show the verdict of a run during its launch: while the job hangs, and at its end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distdbg.evidence.trace.profile import RankProfile
     from distdbg.model import Report
 
 
@@ -38,20 +35,13 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
         text += f"\ndistdbg: the report could not be written, this is all of it: {error.strerror or error}"
     except Exception as error:
         text += f"\ndistdbg: not all of the report could be made; please report this: {error!r}"
-    return text + _step_table(evidence.profiles), report
+    if evidence.profiles:  # where their time goes; what cannot be shown costs the verdict nothing
+        from distdbg.report.profile_document import profile_sections
 
-
-def _step_table(profiles: Sequence[RankProfile]) -> str:
-    """Where their time goes; what cannot be shown costs the verdict nothing."""
-    if not profiles:
-        return ""
-    from distdbg.report.profile_document import profile_sections
-    from distdbg.report.text.renderer import TextRenderer
-    from distdbg.report.text.screen import Screen
-
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    try:
-        lines = TextRenderer(Screen.of(color=sys.stderr.isatty(), width=width)).sections(profile_sections(profiles))
-    except Exception as error:
-        return f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"
-    return "\n".join(["", *lines, ""])
+        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        try:
+            renderer = TextRenderer(Screen.of(color=sys.stderr.isatty(), width=width))
+            text += "\n".join(["", *renderer.sections(profile_sections(evidence.profiles)), ""])
+        except Exception as error:
+            text += f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"
+    return text, report

@@ -1,4 +1,4 @@
-"""Following a run that somebody else launched, to its end: a batch job's, or that of another terminal.
+"""Follow a run to its end that another process launched: a batch job, or one of another terminal.
 
 Everything is read from the run directory, as `distdbg logs -f` does; `Job` says what the directory cannot know.
 """
@@ -24,13 +24,13 @@ from distdbg.rundir import RunDir
 
 _TURN_S = 0.1
 _LOOK_AT_NODES_S = 1.0
-#: Interrupted without a terminal there is nobody to ask: the job goes on.
+#: Without a terminal the user cannot be asked after an interrupt: the job goes on.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ASK = "[d]etach and let it run, [c]ancel it, or Enter to go on following? "
+_ASK = "[d]etach and let it run, [c]ancel it, or Enter to continue following? "
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobStanding:
     """`text` is shown whenever it changes. `code` of a job that is over and left no word of its own; None unknown."""
 
     text: str = ""
@@ -44,7 +44,7 @@ class Job(Protocol):
     name: str
     may_cancel: bool
 
-    def standing(self, *, finished: bool) -> Standing:
+    def standing(self, *, finished: bool) -> JobStanding:
         """`finished`: the launch on the other side has written its end."""
 
     def cancel(self) -> None:
@@ -87,8 +87,8 @@ class Following:
             self._view.close()
             self._job.close()
 
-    def _follow(self) -> Standing | None:
-        """Until the job is over; None where a person has had enough of it."""
+    def _follow(self) -> JobStanding | None:
+        """Follow the job until it is over; None where the user stops before."""
         while True:
             self._read()
             self._show(self._log.lines())
@@ -127,7 +127,7 @@ class Following:
         if lines:
             self._view.show("\n".join(line.decode("utf-8", "replace") for line in lines))
 
-    def _end(self, standing: Standing) -> int:
+    def _end(self, standing: JobStanding) -> int:
         """The word of the launch on the other side; where it left none, a verdict from what it left."""
         code = self._finished.get("exit_code") if self._finished else None
         if isinstance(code, int):

@@ -1,4 +1,4 @@
-"""At the end of a launch with --profile: the ranks' traces become one file, as `distdbg profile` makes it."""
+"""Merge the ranks' traces at the end of a launch with --profile, as `distdbg profile` does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from distdbg.collect.runs.profile_sets import ProfileSet, profile_sets
+from distdbg.collect.runs.run_profiles import ProfileSet, sets_of
 from distdbg.errors import DistdbgError
 from distdbg.evidence.trace.clock import words
 from distdbg.model import fold_ranks
@@ -24,27 +24,24 @@ _HOW = "`distdbg profile {}` reads and merges them"
 
 
 def say_profiles(run: RunDir) -> None:
-    """Where they are merged, with the clocks' error; of many, how to do that. Who would end us ends this alone."""
-    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
+    """Print the path of the merged profiles with the clocks' error; for many ranks, the command that merges them. A
+    signal to end stops only the merge."""
+    handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in handled}
     try:
-        _say_each(run)
+        attempts = run.attempts()
+        for found in sets_of(attempts[-1]) if attempts else ():
+            what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
+            _say(f"{what}: {_merged(found) or _HOW.format(os.path.relpath(run.path))}")
     except KeyboardInterrupt:
         _say(f"the profiles were not merged: {_HOW.format(os.path.relpath(run.path))}")
     finally:
-        for number in heard:
+        for number in handled:
             signal.signal(number, before[number])
 
 
-def _say_each(run: RunDir) -> None:
-    attempts = run.attempts()
-    for found in [one for one in profile_sets(run) if one.attempt == attempts[-1]]:
-        what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
-        _say(f"{what}: {_merged(found) or _HOW.format(os.path.relpath(run.path))}")
-
-
 def _merged(found: ProfileSet) -> str:
-    """Empty where that is left to whoever wants it."""
+    """Empty where the user has to merge them."""
     try:
         if sum(path.stat().st_size for path in found.files.values()) > _MOST_BYTES:
             return ""

@@ -1,4 +1,4 @@
-"""--on-finding: a shell command of the user's that gets the report. It may take its time, and does not outlive us."""
+"""--on-finding: run the user's shell command with the report. It may take its time, and does not outlive the launch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from distdbg.launch.io import processes
+from distdbg.launch.io.loop import caught
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: From SIGTERM to SIGKILL.
@@ -25,13 +24,13 @@ exec 3<&- /bin/sh -c "$0" <"$1"
 
 def tell_finding(command: str, report_json: Path) -> None:
     """The command gets the report on standard input. In the main thread a signal that would end us ends the command."""
-    try:
-        report_json.open("rb").close()
-        process, ours = _start(command, report_json)
-    except OSError as error:
-        _say(f"{command!r} was not called: {error.strerror}")
-        return
-    with _caught() as signals:
+    with caught(_STOP_SIGNALS) as signals:
+        try:
+            report_json.open("rb").close()
+            process, ours = _start(command, report_json)
+        except OSError as error:
+            _say(f"{command!r} was not called: {error.strerror}")
+            return
         while not signals and _runs(process, 0.1):
             pass
         if signals:
@@ -66,22 +65,6 @@ def _runs(process: subprocess.Popen[bytes], seconds: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
     return process.returncode is None
-
-
-@contextlib.contextmanager
-def _caught() -> Iterator[list[int]]:
-    """Signals that came meanwhile; nohup's ignored SIGHUP stays ignored."""
-    came: list[int] = []
-    here = _STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.getsignal(number) for number in here}
-    caught = [number for number in here if before[number] is not signal.SIG_IGN]
-    for number in caught:
-        signal.signal(number, lambda got, _: came.append(got))
-    try:
-        yield came
-    finally:
-        for number in caught:
-            signal.signal(number, before[number])
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the launcher knows of a running job, from its agents' events. Feeds the live view and `top`."""
+"""The launcher's view of a running job, from its agents' events. Feeds the live view and `top`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import integer
-
-#: Why a device that was there cannot be reached.
-_LOST = ("fallen off the bus", "needs a reset")
+from distdbg.protocol.agent_events import LOST
 
 
 @dataclass
@@ -26,7 +24,7 @@ class RankState:
     rss: int | None = None
     #: the part of its time that it waits for data
     data_wait: float | None = None
-    #: by how much it comes to its forward or backward after the first of its node, and what a step takes: milliseconds
+    #: how much later than the first of its node it begins its forward or backward, and the time of a step: milliseconds
     late_ms: float | None = None
     step_ms: float | None = None
     exit_code: int | None = None
@@ -38,7 +36,7 @@ class RankState:
     gpu_slowed: tuple[str, ...] = ()
     #: why one cannot be reached
     gpu_lost: str = ""
-    #: since the first look: errors of its memory that ECC did not correct; the Xids that were heard, oldest first
+    #: since the first look: errors of its memory that ECC did not correct; the reported Xids, oldest first
     gpu_errors: int = 0
     xids: tuple[int, ...] = ()
 
@@ -82,7 +80,8 @@ class RunState:
             case "rank-exited":
                 rank = self._rank(node_rank, event)
                 rank.exit_code = event.get("exit_code")
-                rank.state = _end_state(event)
+                stopped = "stopped" if event.get("asked_to_stop") else "failed"
+                rank.state = "finished" if rank.exit_code == 0 else stopped
 
     def _start_attempt(self, node_rank: int, event: Mapping[str, Any]) -> None:
         attempt = int(event.get("attempt", 1))
@@ -114,7 +113,7 @@ class RunState:
             return
         node.gpus_because = str(event.get("gpus_because") or "")
         node.gpu_busy = tuple(gpu["utilisation"] for gpu in gpus if "utilisation" in gpu)
-        lost = [gpu for gpu in gpus if any(words in str(gpu.get("because")) for words in _LOST)]
+        lost = [gpu for gpu in gpus if gpu.get("because") in LOST]
         gone = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in lost if not gpu.get("ranks")]
         node.faults = (*(words for words in node.faults if words.startswith("Xid")), *gone)
         by_rank: dict[int, list[Mapping[str, Any]]] = {}
@@ -127,8 +126,8 @@ class RunState:
     def _xid(self, node_rank: int, event: Mapping[str, Any]) -> None:
         node, number = self.nodes.setdefault(node_rank, NodeState()), int(event.get("xid", 0))
         for rank in event.get("ranks", ()):
-            told = self._rank(node_rank, {"rank": rank})
-            told.xids = (*told.xids, number)
+            rank_state = self._rank(node_rank, {"rank": rank})
+            rank_state.xids = (*rank_state.xids, number)
         if not event.get("ranks"):
             node.faults = (f"Xid {number} on GPU {event.get('uuid')}", *node.faults)
 
@@ -160,23 +159,15 @@ class RunState:
         return sum(r.rss or 0 for r in self.with_state("running"))
 
 
-def _end_state(event: Mapping[str, Any]) -> str:
-    if event.get("exit_code") == 0:
-        return "finished"
-    if event.get("asked_to_stop"):
-        return "stopped"
-    return "failed"
-
-
 def _place_gpus(rank: RankState, gpus: list[Mapping[str, Any]], first_errors: dict[int, int]) -> None:
-    """Of several the least busy, the fullest and the hottest count."""
+    """Set the GPU figures of a rank: of several devices the least busy, the fullest and the hottest count."""
 
     def figures(name: str) -> list[int]:
         return [gpu[name] for gpu in gpus if gpu.get(name) is not None]
 
     rank.gpu_busy, rank.gpu_heat = min(figures("utilisation"), default=None), max(figures("temperature"), default=None)
     rank.gpu_used, rank.gpu_total = sum(figures("memory_used")) or None, sum(figures("memory_total")) or None
-    rank.gpu_lost = next((str(gpu["because"]) for gpu in gpus if any(w in str(gpu.get("because")) for w in _LOST)), "")
+    rank.gpu_lost = next((str(gpu["because"]) for gpu in gpus if gpu.get("because") in LOST), "")
     rank.gpu_slowed = tuple(dict.fromkeys(reason for gpu in gpus for reason in gpu.get("throttle", ())))
     errors = {int(gpu["index"]): int(gpu.get("ecc_uncorrected") or 0) for gpu in gpus if "index" in gpu}
     rank.gpu_errors = sum(count - first_errors.setdefault(index, count) for index, count in errors.items())

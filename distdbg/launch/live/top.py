@@ -1,4 +1,4 @@
-"""What is wrong with a running job's ranks, for `distdbg top`. Pure.
+"""Judge what is wrong with the ranks of a running job, for `distdbg top`. Pure.
 
 What it knows is what agents write into the run directory: events at once, figures every ten seconds.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from distdbg.launch.live.state import NodeState, RankState, RunState
 from distdbg.model import fold_ranks
 
-#: Figures come every ten seconds; a node of which the viewer sees none come for so long is silent.
+#: Figures arrive every ten seconds; a node without any for this long is silent.
 SILENT_AFTER_S = 35.0
 #: Beside the other ranks' memory: times, and at least so much more.
 _TIMES, _MORE = 1.5, 1 << 30
@@ -33,7 +33,7 @@ FAILED, FAULTY, SILENT, BEHIND, SLOWED, WELL = range(6)
 
 
 @dataclass(frozen=True)
-class Row:
+class TopRow:
     """One rank, or one node's ranks. `trouble` orders rows: FAILED first, WELL last."""
 
     trouble: int
@@ -53,30 +53,30 @@ class Top:
 
     def __init__(self) -> None:
         self.state = RunState()
-        self._heard: dict[int, float] = {}
+        self._last_event: dict[int, float] = {}
 
     def take(self, node_rank: int, event: Mapping[str, Any], now: float) -> None:
-        """`now` is when the viewer came upon it: of what was there before, nobody knows how old it is."""
-        self._heard[node_rank] = now
+        """`now` is when the viewer read it: the age of what was there before is not known."""
+        self._last_event[node_rank] = now
         with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):  # what is no event is passed over
             self.state.apply(node_rank, event)
 
-    def rows(self, now: float, most: int, node: int | None = None) -> list[Row]:
+    def rows(self, now: float, most: int, node: int | None = None) -> list[TopRow]:
         """Worst first; a line a node where ranks are more than `most`; with `node`, that node's ranks."""
-        judge = _Judge(self.state, now, self._heard)
+        judge = _Judge(self.state, now, self._last_event)
         ranks = [self._row(rank, judge) for _, rank in sorted(self.state.ranks.items())
                  if node is None or rank.node_rank == node]  # fmt: skip
         if len(ranks) <= most or node is not None:
             return sorted(ranks, key=lambda row: row.trouble)
-        by_node: dict[int, list[Row]] = {}
+        by_node: dict[int, list[TopRow]] = {}
         for row in ranks:
             by_node.setdefault(row.ranks[0].node_rank, []).append(row)
         return sorted((_together(rows) for rows in by_node.values()), key=lambda row: row.trouble)
 
-    def _row(self, rank: RankState, judge: _Judge) -> Row:
+    def _row(self, rank: RankState, judge: _Judge) -> TopRow:
         host = f"{rank.node_rank} {self.state.hosts.get(rank.node_rank, '')}".strip()
         node = self.state.nodes.get(rank.node_rank) or NodeState()
-        return Row(*judge.trouble(rank, node), (rank,), host, node)
+        return TopRow(*judge.trouble(rank, node), (rank,), host, node)
 
     def as_json(self, now: float) -> dict[str, Any]:
         """One object a look: every rank, in its order, and what is left of each node's host memory."""
@@ -85,9 +85,9 @@ class Top:
                  "xids")  # fmt: skip
         ranks = []
         for row in sorted(self.rows(now, len(self.state.ranks)), key=lambda row: row.ranks[0].rank):
-            told = {name: getattr(row.ranks[0], name) for name in names}
+            fields = {name: getattr(row.ranks[0], name) for name in names}
             trouble = row.words if row.trouble < WELL else None
-            ranks.append(told | {"host": self.state.hosts.get(row.ranks[0].node_rank), "trouble": trouble})
+            ranks.append(fields | {"host": self.state.hosts.get(row.ranks[0].node_rank), "trouble": trouble})
         nodes = [
             {"node_rank": number, "host": self.state.hosts.get(number), "available": node.available,
              "gpus_unknown": node.gpus_because or None}
@@ -99,8 +99,8 @@ class Top:
 class _Judge:
     """One look at all ranks: what one is measured by is worked out once for all."""
 
-    def __init__(self, state: RunState, now: float, heard: Mapping[int, float]) -> None:
-        self._now, self._heard = now, heard
+    def __init__(self, state: RunState, now: float, last_event: Mapping[int, float]) -> None:
+        self._now, self._last_event = now, last_event
         running = state.with_state("running")
         #: who is furthest, on each node and on all of them
         self._furthest = {rank.node_rank: rank for rank in sorted(running, key=lambda rank: rank.step or 0)}
@@ -128,9 +128,9 @@ class _Judge:
             yield FAULTY, rank.gpu_lost
         if rank.gpu_errors > 0:
             yield FAULTY, f"{rank.gpu_errors} memory errors of its GPU not corrected"
-        silent = self._now - self._heard.get(rank.node_rank, self._now)
+        silent = self._now - self._last_event.get(rank.node_rank, self._now)
         if silent > SILENT_AFTER_S:
-            yield SILENT, f"nothing heard of its node for {silent:.0f} s"
+            yield SILENT, f"no message from its node for {silent:.0f} s"
             return
         if behind := self._behind(rank):
             yield BEHIND, f"{behind} steps behind"
@@ -146,12 +146,15 @@ class _Judge:
             yield SLOWED, f"only {node.available / 2**30:.1f} GiB of host memory left on its node"
 
     def _behind(self, rank: RankState) -> int:
-        """In steps. Figures of one node are of one moment; those of another are older or newer, by what a job does
-        between two of its lines."""
+        """How many steps a rank is behind. Figures of one node have one time; those of another node are older or newer,
+        by what a job does between two of its lines."""
         for first in (self._furthest.get(rank.node_rank), self._first):
             if rank.step is None or first is None or first.step is None:
                 continue
-            apart = abs(self._heard.get(first.node_rank, 0.0) - self._heard.get(rank.node_rank, 0.0)) + _LINE_TAKES_S
+            apart = (
+                abs(self._last_event.get(first.node_rank, 0.0) - self._last_event.get(rank.node_rank, 0.0))
+                + _LINE_TAKES_S
+            )
             meanwhile = 0.0 if first.node_rank == rank.node_rank else max(first.rate or 0.0, rank.rate or 0.0) * apart
             if first.step - rank.step > _LEVEL + meanwhile:
                 return first.step - rank.step
@@ -172,15 +175,15 @@ class _Judge:
         return median((low, high))
 
 
-def _together(rows: list[Row]) -> Row:
+def _together(rows: list[TopRow]) -> TopRow:
     worst = min(rows, key=lambda row: row.trouble)
     ranks = tuple(rank for row in rows for rank in row.ranks)
     if worst.trouble == WELL:
-        return Row(WELL, "", ranks, worst.host, worst.node)
+        return TopRow(WELL, "", ranks, worst.host, worst.node)
     same = [row.ranks[0].rank for row in rows if row.words == worst.words]
     words = worst.words if len(same) == len(rows) > 1 else f"{_ranks(same)}: {worst.words}"
     others = sum(row.trouble < WELL and row.words != worst.words for row in rows)
-    return Row(worst.trouble, words + (f"; {others} more" if others else ""), ranks, worst.host, worst.node)
+    return TopRow(worst.trouble, words + (f"; {others} more" if others else ""), ranks, worst.host, worst.node)
 
 
 def _ranks(numbers: list[int]) -> str:

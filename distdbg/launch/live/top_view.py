@@ -1,4 +1,4 @@
-"""`distdbg top` on a terminal: a window over its rows, the chosen row, what keys do. Pure, but for the drawing."""
+"""Draw `distdbg top` on a terminal: its rows, the chosen row, the keys. Pure, except for the drawing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from distdbg.launch.live.state import RunState
-from distdbg.launch.live.top import WELL, Row, Top
+from distdbg.launch.live.top import WELL, Top, TopRow
 from distdbg.launch.live.view import summary
 from distdbg.model import fold_ranks
 
@@ -26,13 +26,13 @@ _OTHER_LINES = 3
 
 
 class TopView:
-    """Where a person looks. `node` is the one whose ranks are shown, None for all."""
+    """The view's selection. `node` is the one whose ranks are shown, None for all."""
 
     def __init__(self, top: Top) -> None:
         self.top = top
         self.node: int | None = None
-        self.chosen: Row | None = None
-        self._rows: list[Row] = []
+        self.chosen: TopRow | None = None
+        self._rows: list[TopRow] = []
         self._first = 0
 
     def look(self, now: float, height: int) -> None:
@@ -86,8 +86,8 @@ class TopView:
         return Group(head, table, keys)
 
 
-def table_of(rows: list[Row], width: int, chosen: tuple[int, int] | None = None) -> RenderableType:
-    """Columns of figures that nobody has are left out, and those for which a narrow terminal has no room."""
+def table_of(rows: list[TopRow], width: int, chosen: tuple[int, int] | None = None) -> RenderableType:
+    """Columns without any figure are left out, and those for which a narrow terminal has no room."""
     from rich.table import Table
 
     cells = [dict(zip(_COLUMNS, _cells(row), strict=True)) for row in rows]
@@ -107,7 +107,7 @@ def table_of(rows: list[Row], width: int, chosen: tuple[int, int] | None = None)
     return table
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: TopRow) -> tuple[str, ...]:
     part = RunState(ranks={rank.rank: rank for rank in row.ranks})
     states = {state: len(part.with_state(state)) for state in sorted({rank.state for rank in row.ranks})}
     state = ", ".join(f"{count} {name}" for name, count in states.items()) if len(row.ranks) > 1 else next(iter(states))
@@ -138,15 +138,15 @@ def _milliseconds(late: float) -> str:
     return f"{late:.1f} ms" if late < 10 else f"{late:.0f} ms" if late < 10_000 else f"{late / 1000:.0f} s"
 
 
-def _busy(row: Row) -> str:
-    """Of a node all of its devices, where nobody knows whose they are; of several the median."""
+def _busy(row: TopRow) -> str:
+    """How busy the GPUs of a row are: all devices of a node where their ranks are not known; of several the median."""
     own = [rank.gpu_busy for rank in row.ranks if rank.gpu_busy is not None]
     busy = own or (list(row.node.gpu_busy) if len(row.ranks) > 1 else [])
     return f"{median(busy):.0f} %" if busy else ""
 
 
-def _gpu_memory(row: Row) -> str:
-    """In use of a device, of how much; of several the fullest."""
+def _gpu_memory(row: TopRow) -> str:
+    """Used and total memory of the row's device; of several the fullest."""
     known = [(r.gpu_used, r.gpu_total) for r in row.ranks if r.gpu_used and r.gpu_total]
     if not known:
         return ""

@@ -27,8 +27,8 @@ _STYLE = {"running": "green", "failed": "bold red", "stopped": "yellow", "finish
 
 
 def leave_dead_terminal() -> None:
-    """A terminal whose window was closed fails whoever writes there: nothing is shown from then on, and all else goes
-    on. Cheap."""
+    """Replace a terminal whose window was closed, because every write to it fails. Nothing is shown from then on, and
+    the job continues. Cheap."""
     for descriptor in (1, 2):
         if _is_dead(descriptor):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -72,7 +72,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table under the shown ranks' output. Lines go above it; an unfinished line (a progress bar) stands in it."""
+    """A table under the ranks' output. Lines go above it; an unfinished line (a progress bar) is in it."""
 
     live = True
 

@@ -1,15 +1,21 @@
-"""A plan as shell: what `--dry-run` prints, and what does the same when it is pasted, less the watching. Pure."""
+"""Print a plan as shell commands, for `--dry-run`; pasted, they run the same job without the watching. Pure."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from distdbg.launch.plan.environment import Variable
-from distdbg.launch.plan.job import NodePlan, Plan
+from distdbg.launch.link.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
+from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT, NodePlan, Plan
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What each node of several hosts fills in for itself; the agents find out which address of the first all others reach.
+_PER_NODE = {
+    FIRST_NODE: "$FIRST", NODE_RANK: "$NODE", IS_HOST: "$((NODE == 0))", LOCAL_ADDRESS: "$ADDRESS",
+}  # fmt: skip
+_ADDRESS = 'if [ "$NODE" = 0 ]; then ADDRESS=$FIRST; else ADDRESS=node$(printf %06d "$NODE")-$(hostname); fi'
 
 
 def render_dry_run(plan: Plan) -> str:
@@ -31,23 +37,20 @@ def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
     """One node's variables, and its command line last."""
     odd = [v for v in node.environment if not _NAME.fullmatch(v.name)]
     for name in node.unset:
-        yield f"unset {name}  # distdbg: it stands in the command line"
+        yield f"unset {name}  # distdbg: it is in the command line"
     for variable in node.environment:
         if variable not in odd:
             yield f"export {variable.name}={quote(variable.value)}  {_comment(variable.origin)}"
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
     command = [plan.place.python, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
-    yield " ".join([*_exported_by_env(odd), *map(quote, command)])
-
-
-def _exported_by_env(odd: Sequence[Variable]) -> list[str]:
-    """A shell cannot export a name such as A-B; env(1) can."""
-    return ["env", *(quote(f"{v.name}={v.value}") for v in odd)] if odd else []
+    # A shell cannot export a name such as A-B; env(1) can.
+    exported = ["env", *(quote(f"{v.name}={v.value}") for v in odd)] if odd else []
+    yield " ".join([*exported, *map(quote, command)])
 
 
 def _without_agent(words: Sequence[str]) -> list[str]:
-    """Without our agent there is nobody to take the ranks' output: torchrun prints it."""
+    """The words without our agent: nothing captures the ranks' output, so torchrun prints it."""
     at = next((i for i in range(len(words)) if tuple(words[i : i + 2]) == ("--logs-specs", "distdbg")), None)
     return list(words) if at is None else [*words[:at], *words[at + 2 :]]
 
@@ -62,5 +65,33 @@ def quote(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """One line, whatever stands in it."""
+    """The value on one line."""
     return "# " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+@dataclass(frozen=True)
+class RemoteShell:
+    """`head` is for the launching host; `exports`, then `address` and `command` for each node, which has $NODE and
+    $FIRST set."""
+
+    head: list[str]
+    exports: list[str]
+    address: str
+    command: str
+
+
+def remote_shell(plan: Plan, there: str) -> RemoteShell:
+    """`there`: the words that run a command on the host whose name follows them."""
+    first = f"FIRST=$({there} {quote(plan.place.hosts[0])} hostname -I | cut -d ' ' -f 1)"
+    exports = [line for line in node_lines(plan.nodes[0], plan) if not line.startswith("exec ")]
+    command = " ".join(_word(word, plan.place.port) for word in exports.pop().split(" "))
+    head = [*comments(plan), f"{first}  # an address that all others reach"]
+    return RemoteShell(head, exports, _ADDRESS, f"exec {command}")
+
+
+def _word(word: str, port: int) -> str:
+    """A quoted word, with what the node fills in."""
+    plain = word.replace(FIRST_PORT, str(port))
+    for name, value in _PER_NODE.items():
+        plain = plain.replace(name, value)
+    return plain if plain == word.replace(FIRST_PORT, str(port)) else f'"{plain.strip(chr(39))}"'

@@ -1,13 +1,17 @@
-"""Presets become variables, each with its origin; the user's own always win; secrets are masked.
+"""Turn presets into variables, each with its origin; the user's own always win; secrets are masked.
 
 A preset is configs/preset-NAME.yaml: for each variable its value, reason, cost, since which torch or NCCL, source.
 A value may hold {rank}, {rank5}, {node}, {run}, {node_dir}, {rank_dir} or {nccl_log}: the agent fills it for each rank.
+
+`lint` says what deserves a word in a user's own environment: old names, typing mistakes, values that do harm. It
+changes nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,9 +20,10 @@ import yaml
 
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
-from distdbg.launch.plan.env_lint import version_of
 from distdbg.masking import mask
 
+_OURS_TO_KNOW = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "TORCH_DISTRIBUTED_")
+_DISTRIBUTED_DEBUG = ("OFF", "INFO", "DETAIL")
 #: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
 _SHOWN = (
     *("NCCL_", "GLOO_", "UCX_", "FI_"),
@@ -26,6 +31,84 @@ _SHOWN = (
     *("CUDA_", "CUBLAS_", "CUDNN_", "OMP_", "MKL_"),
 )
 _PLACEHOLDER = re.compile(r"\{(?:rank|rank5|node|run|node_dir|rank_dir|nccl_log)\}")
+
+
+@cache
+def _names() -> dict[str, Any]:
+    text = (asset_dir("configs") / "env-names.yaml").read_text(encoding="utf-8")
+    names: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return names
+
+
+def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[str]:
+    """Sentences for a person, in the order of the names. Without a version, as the newest torch reads them."""
+    relevant = {n: v for n, v in sorted(environ.items()) if n.startswith(_OURS_TO_KNOW)}
+    notes = [
+        note
+        for name, value in relevant.items()
+        for note in (*_lint_name(name, torch_version), *_lint_value(name, value))
+    ]
+    if "PYTORCH_ALLOC_CONF" in environ and "PYTORCH_CUDA_ALLOC_CONF" in environ:
+        notes.append("PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF are both set: torch reads the second; keep one")
+    return notes
+
+
+def _lint_name(name: str, torch_version: str | None) -> Iterator[str]:
+    names = _names()
+    known = names["nccl"] | names["torch"]
+    new, _, since = str(names["renamed"].get(name, "")).partition(" since ")
+    if new:
+        if torch_version is None or version_of(torch_version) >= version_of(since):
+            yield f"{name} is an old name; write {new}"
+    elif name not in known and not any(
+        name == other or (other.endswith("_") and name.startswith(other)) for other in names["elsewhere"]
+    ):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        yield f"nothing is known to read {name}" + (f"; did you mean {near[0]}?" if near else "")
+    elif last := str(names["nccl"].get(name, "")).partition("-")[2]:
+        yield f"{name} is read by NCCL up to {last} only"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Major and minor number; empty, and so below all, for what is no version."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _lint_value(name: str, value: str) -> Iterator[str]:
+    harm = _names()["never_blindly"].get(name)
+    harmless = ("", "1") if name == "TORCH_NCCL_ENABLE_MONITORING" else ("", "0")
+    if harm and value.strip() not in harmless:
+        yield f"{name}={value}: {harm}"
+    if name == "GLOO_SOCKET_IFNAME" and re.search(r"[\^=]", value):
+        yield f"GLOO_SOCKET_IFNAME={value}: gloo takes names of interfaces that exist, without NCCL's ^ and ="
+    if name == "NCCL_DEBUG" and value.upper() == "TRACE":
+        yield "NCCL_DEBUG=TRACE slows every call down and does nothing in release builds; INFO says as much"
+    if name == "TORCH_DISTRIBUTED_DEBUG" and value.upper() not in _DISTRIBUTED_DEBUG:
+        yield f"TORCH_DISTRIBUTED_DEBUG={value}: torch raises at import; it is OFF, INFO or DETAIL"
+    if name == "TORCH_DISTRIBUTED_DEBUG" and value.upper() == "DETAIL":
+        yield "TORCH_DISTRIBUTED_DEBUG=DETAIL: with DDP over gloo torch 2.13 segfaults, and collectives get slow"
+
+
+def explain(name: str) -> list[str]:
+    """What is known of a variable that no preset sets; empty for nothing."""
+    names = _names()
+    found: list[str] = []
+    if new := str(names["renamed"].get(name, "")):
+        found.append(f"the old name of {new.replace(' since ', ', which torch reads since ')}")
+    elif name in names["nccl"]:
+        first, _, last = str(names["nccl"][name]).partition("-")
+        found.append(f"read by NCCL {first} to {last}" if last else f"read by NCCL {first} and later")
+    elif name in names["torch"]:
+        found.append("read by torch")
+    if harm := names["never_blindly"].get(name):
+        found.append(f"no preset sets it: {harm}")
+    return found
+
+
+def known_names() -> list[str]:
+    """All known names, to suggest the nearest one for a mistyped name."""
+    names = _names()
+    return sorted({*names["nccl"], *names["torch"], *names["renamed"]})
 
 
 @dataclass(frozen=True)
@@ -109,33 +192,33 @@ def resolve(
 
     Of what is inherited, that which torch, NCCL, gloo, CUDA and torchrun read is shown, too, with its origin.
     """
+    users = {name: Variable(name, value, "inherited") for name, value in inherited.items()}
+    users |= {n: Variable(n, value, origins.get(f"env.{n}", "command line")) for n, value in own.items()}
     chosen: dict[str, Variable] = {}
     notes: list[str] = []
     for preset in (load_preset(name) for name in dict.fromkeys(["default", *presets])):
         for variable in (v for v in preset.variables if not _outdated(v, torch_version)):
             origin = f"preset {preset.name}"
-            old = _users(variable.replaces, own, origins, inherited)
-            if old is not None and _users(variable.name, own, origins, inherited) is None:
+            old = users.get(variable.replaces)
+            if old is not None and variable.name not in users:
                 value = mask(old.name, old.value)
                 notes.append(f"{old.name}={value} is yours; {origin} would set {variable.name}={variable.value}")
             else:
                 chosen[variable.name] = Variable(variable.name, variable.value, origin)
     for name, preset_one in list(chosen.items()):
-        kept = _users(name, own, origins, inherited)
+        kept = users.get(name)
         if kept is not None:
             if kept.value != preset_one.value:
                 notes.append(
                     f"{name}={mask(name, kept.value)} is yours; {preset_one.origin} would set {preset_one.value}"
                 )
             chosen[name] = kept
-    talk, file = (_users(name, own, origins, inherited) for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE"))
-    if talk is not None and file is None:  # who asks NCCL to talk reads it on the terminal, as under torchrun
-        chosen.pop("NCCL_DEBUG_FILE", None)
-    for name, value in own.items():
-        chosen[name] = Variable(name, value, _origin(name, origins))
-    for name, value in inherited.items():
+    if "NCCL_DEBUG" in users and "NCCL_DEBUG_FILE" not in users:
+        chosen.pop("NCCL_DEBUG_FILE", None)  # who asks NCCL to talk reads it on the terminal, as under torchrun
+    chosen |= {name: users[name] for name in own}
+    for name in inherited:
         if name.startswith(_SHOWN):
-            chosen.setdefault(name, Variable(name, value, "inherited"))
+            chosen.setdefault(name, users[name])
     return [chosen[name] for name in sorted(chosen)], notes
 
 
@@ -144,17 +227,3 @@ def _outdated(variable: PresetVariable, torch_version: str | None) -> bool:
     if not variable.before:
         return False
     return torch_version is None or version_of(torch_version) >= version_of(variable.before)
-
-
-def _origin(name: str, origins: Mapping[str, str]) -> str:
-    return origins.get(f"env.{name}", "command line")
-
-
-def _users(
-    name: str, own: Mapping[str, str], origins: Mapping[str, str], inherited: Mapping[str, str]
-) -> Variable | None:
-    if name in own:
-        return Variable(name, own[name], _origin(name, origins))
-    if name in inherited:
-        return Variable(name, inherited[name], "inherited")
-    return None

@@ -1,19 +1,15 @@
-"""The guards as a launch knows them: which there are, what each can be told to do, and how the ranks are told."""
+"""The guards as a launch knows them: their names, the actions of each, and the variable that configures the ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
-from distdbg.worker.guards import VARIABLE, Guard, guard_classes
-
-__all__ = ["GUARDS_VARIABLE", "guards", "mistake", "write_modes"]
-GUARDS_VARIABLE = VARIABLE
+from distdbg.worker.guards import Guard, guard_classes
 
 
 @cache
 def guards() -> dict[str, type[Guard]]:
-    """By id."""
+    """The guard classes by id."""
     return dict(sorted((guard.id, guard) for guard in guard_classes()))
 
 
@@ -36,7 +32,3 @@ def mistake(name: str, mode: str) -> str:
     if mode == "fix":
         return f"what {name} finds cannot be mended safely: it can be {' or '.join(guard.modes)}"
     return f"{name} can be {' or '.join(guard.modes)}, and not {mode!r}"
-
-
-def write_modes(modes: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={mode}" for name, mode in modes.items())

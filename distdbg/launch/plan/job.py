@@ -1,4 +1,4 @@
-"""From settings to command lines: what exactly will run, on which node, with which environment. Pure.
+"""Turn settings into command lines: what exactly will run, on which node, with which environment. Pure.
 
 `--dry-run` prints a plan (dry_run.py); the backends carry one out.
 """
@@ -13,14 +13,13 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.launch.link.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
-from distdbg.launch.plan.env_lint import lint
-from distdbg.launch.plan.environment import Variable, resolve
-from distdbg.launch.plan.guards import GUARDS_VARIABLE, write_modes
+from distdbg.launch.plan.environment import Variable, lint, resolve
 from distdbg.launch.plan.place import LOCAL, Location
 from distdbg.launch.plan.terminal_ranks import check_named_ranks, shown_ranks
 from distdbg.launch.plan.topology import MachineFacts, Shares, share_out
 from distdbg.launch.plan.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, value_mistake
 from distdbg.settings import JobSettings
+from distdbg.worker.guards import VARIABLE as GUARDS_VARIABLE
 
 #: Stand in the plan of nodes that have not met: the launcher fills them in when they have.
 FIRST_NODE, FIRST_PORT = "@first-node@", "@first-port@"
@@ -90,22 +89,24 @@ def make_plan(
     notes = [*notes, *found]
     notes += [
         *_shrunk(settings),
-        *_overfits(settings),
+        *([f"THE FIRST BATCH IS REPEATED for {settings.overfit_batch} steps, then the script is ended "
+           "(--overfit-batch): what it saves meanwhile is of no use"] if settings.overfit_batch else []),
         *lint({**environ, **settings.env}, machine.torch),
         *shares.notes,
-    ]
+    ]  # fmt: skip
     unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
     common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
     program = _program(settings)
-    nodes = tuple(
-        NodePlan(
-            node,
-            (*_arguments(settings, shares, _meets(settings, place, node, port), run_id), *program),
-            _node_environment(common, shares, node),
-            unset,
-        )
-        for node in range(1 if foreign else settings.nodes)
-    )
+    nodes = []
+    for node in range(1 if foreign else settings.nodes):
+        environment = common
+        if shares.gpus:
+            visible = ",".join(shares.gpus[node])
+            dealt = Variable("CUDA_VISIBLE_DEVICES", visible, "distdbg: GPUs dealt out over local nodes")
+            environment = [*(v for v in common if v.name != dealt.name), dealt]
+        rendezvous = _rendezvous(settings, place, node, port, run_id)
+        words = (*_arguments(settings, shares, rendezvous), *program)
+        nodes.append(NodePlan(node, words, tuple(environment), unset))
     topology = _topology(settings, shares, place)
     check_named_ranks(settings, topology["world_size"])
     capture = _captures(settings)
@@ -114,7 +115,7 @@ def make_plan(
             "torchrun keeps the logs, as its flags ask: this run has none of them, and shows what torchrun shows"
         )
     return Plan(
-        nodes=nodes,
+        nodes=tuple(nodes),
         topology=topology,
         program=program,
         worker_side="on" if str(BOOT) in program[:1] else "off",
@@ -149,7 +150,7 @@ def _checked(settings: JobSettings) -> JobSettings:
 
 
 def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) -> list[Variable]:
-    """Variables that come from the topology, none of which the user has set."""
+    """Variables derived from the topology; the user has set none of these."""
     found: list[Variable] = []
     if shares.omp_threads is not None:
         found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
@@ -168,7 +169,8 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     if settings.overfit_batch:
         found.append(Variable("DISTDBG_OVERFIT_BATCH", str(settings.overfit_batch), "distdbg: --overfit-batch"))
     if settings.guards:
-        found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
+        modes = ",".join(f"{name}={mode}" for name, mode in settings.guards.items())
+        found.append(Variable(GUARDS_VARIABLE, modes, "distdbg: --guard"))
     name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # not the flag: a torch that has none refuses it
     theirs = "shutdown-timeout" in settings.torchrun or name in {**environ, **settings.env}
     if settings.grace > KILLS_AFTER_S and not theirs:
@@ -191,15 +193,8 @@ def _shrunk(settings: JobSettings) -> list[str]:
     return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
 
 
-def _overfits(settings: JobSettings) -> list[str]:
-    if not settings.overfit_batch:
-        return []
-    return [f"THE FIRST BATCH IS REPEATED for {settings.overfit_batch} steps, then the script is ended "
-            "(--overfit-batch): what it saves meanwhile is of no use"]  # fmt: skip
-
-
 def _topology(settings: JobSettings, shares: Shares, place: Location) -> dict[str, Any]:
-    """For job.json. `world_size` is None where it is not known here."""
+    """The topology for job.json. `world_size` is None where it is not known here."""
     foreign, nproc = is_one_of_many(settings), shares.nproc_per_node
     many = foreign and (settings.nodes > 1 or "nnodes" in settings.torchrun)
     return {
@@ -217,13 +212,14 @@ def _captures(settings: JobSettings) -> bool:
 
 
 def _watches(settings: JobSettings) -> bool:
-    """Whether torchrun tells our agent of its ranks; without capture only where it is asked for no logs of its own."""
+    """Whether torchrun reports its ranks to our agent; without capture only if torchrun writes no logs of its own."""
     theirs = (*_TORCHRUN_LOGS, *_STREAMS, "log-dir")
     return _captures(settings) or not any(name in settings.torchrun for name in theirs)
 
 
 def _program(settings: JobSettings) -> tuple[str, ...]:
-    """The end of torchrun's command line. Before a program of the user's stands `--`: argparse would eat one of his."""
+    """The end of torchrun's command line. `--` precedes the user's program: argparse would take one of its
+    arguments."""
     arguments = tuple(settings.args)
     if settings.command:
         return ("--no-python", "--", settings.command, *arguments)
@@ -233,31 +229,11 @@ def _program(settings: JobSettings) -> tuple[str, ...]:
     return (str(BOOT), *module, *arguments)
 
 
-@dataclass(frozen=True)
-class _Meets:
-    """Words of torchrun's rendezvous for one node."""
-
-    nodes: int
-    node_rank: str
-    is_host: str
-    first: str
-    port: str
-    local_address: str
-
-
-def _meets(settings: JobSettings, place: Location, node: int, port: int) -> _Meets:
-    """On this machine told, not guessed, because all nodes are one host; elsewhere found out by the agents."""
-    if place.remote:
-        return _Meets(settings.nodes, NODE_RANK, IS_HOST, FIRST_NODE, FIRST_PORT, LOCAL_ADDRESS)
-    address = _address(node, settings.nodes)
-    return _Meets(settings.nodes, str(node), str(int(node == 0)), "127.0.0.1", str(port), address)
-
-
-def _arguments(settings: JobSettings, shares: Shares, meets: _Meets, run_id: str) -> tuple[str, ...]:
+def _arguments(settings: JobSettings, shares: Shares, rendezvous: Mapping[str, str]) -> tuple[str, ...]:
     given = settings.torchrun
     flags: dict[str, str] = {"nnodes": given.get("nnodes") or str(settings.nodes)}
     if not is_one_of_many(settings) and "standalone" not in given:
-        flags |= _rendezvous(given, meets, run_id)
+        flags |= rendezvous
     flags["nproc-per-node"] = shares.nproc
     ours: tuple[str, ...] = _WRITTEN
     if _watches(settings):
@@ -272,15 +248,20 @@ def _arguments(settings: JobSettings, shares: Shares, meets: _Meets, run_id: str
     return tuple(words)
 
 
-def _rendezvous(given: Mapping[str, str], meets: _Meets, run_id: str) -> dict[str, str]:
-    """One store, held by the first node's torchrun."""
-    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or meets.local_address}
-    if _is_static(given, meets.nodes):
-        port = given.get("master-port", meets.port)
-        place = {"node-rank": meets.node_rank, "master-addr": meets.first, "master-port": port}
-        return {"rdzv-backend": "static", **place, **own}
-    conf = f"is_host={meets.is_host}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
-    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"{meets.first}:{meets.port}", **own, "rdzv-conf": conf}
+def _rendezvous(settings: JobSettings, place: Location, node: int, port: int, run_id: str) -> dict[str, str]:
+    """One store, held by the first node's torchrun. On this machine nothing has to be found out, because all nodes are
+    one host; elsewhere the agents fill in these words."""
+    given = settings.torchrun
+    rank, is_host, first, own_address = str(node), str(int(node == 0)), "127.0.0.1", _address(node, settings.nodes)
+    number = str(port)
+    if place.remote:
+        rank, is_host, first, own_address, number = NODE_RANK, IS_HOST, FIRST_NODE, LOCAL_ADDRESS, FIRST_PORT
+    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or own_address}
+    if _is_static(given, settings.nodes):
+        master = {"node-rank": rank, "master-addr": first, "master-port": given.get("master-port", number)}
+        return {"rdzv-backend": "static", **master, **own}
+    conf = f"is_host={is_host}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
+    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"{first}:{number}", **own, "rdzv-conf": conf}
 
 
 def _is_static(given: Mapping[str, str], nodes: int) -> bool:
@@ -293,10 +274,3 @@ def _is_static(given: Mapping[str, str], nodes: int) -> bool:
 def _address(node: int, nodes: int) -> str:
     """c10d deals out group ranks in the order of the nodes' addresses, as text: each node gets one that sorts."""
     return "127.0.0.1" if nodes == 1 else f"127.0.{100 + node // 100}.{100 + node % 100}"
-
-
-def _node_environment(common: list[Variable], shares: Shares, node: int) -> tuple[Variable, ...]:
-    if not shares.gpus:
-        return tuple(common)
-    dealt = Variable("CUDA_VISIBLE_DEVICES", ",".join(shares.gpus[node]), "distdbg: GPUs dealt out over local nodes")
-    return (*(v for v in common if v.name != dealt.name), dealt)

@@ -1,4 +1,4 @@
-"""job.json: what was launched, with what, where. Secrets are masked before anything is written."""
+"""Write job.json: what was launched, with what, where. Secrets are masked before anything is written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import __version__
+from distdbg.collect.machine import procfs
 from distdbg.hidden_values import MOST_VALUES, entry
-from distdbg.launch.io import processes
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.plan.job import Plan
 from distdbg.masking import MASK, mask, mask_argv, sounds_secret
@@ -34,7 +34,7 @@ def job_record(run: RunDir, name: str, plan: Plan) -> dict[str, Any]:
         "launcher": {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "start_ticks": processes.start_ticks(os.getpid()),
+            "start_ticks": procfs.start_ticks(os.getpid()),
         },
         "topology": plan.topology,
         "worker_side": plan.worker_side,
@@ -65,8 +65,7 @@ def complete_later(run: RunDir, record: dict[str, Any], script: str | None, disk
     """Versions and git state, found while the ranks start: nothing waits for them."""
 
     def find_out() -> None:
-        from distdbg.collect.machine.git import git_state
-        from distdbg.collect.machine.versions import versions
+        from distdbg.collect.machine.versions import git_state, versions
 
         record["hidden_values"] = hidden_values(os.environ, sys.argv[1:])
         record["versions"] |= versions()

@@ -1,4 +1,4 @@
-"""The JSON schema of a job file, from which editors complete: configs/job.schema.json is what this gives.
+"""Make the JSON schema of a job file, for editors; its output is configs/job.schema.json.
 
 python -m distdbg.launch.plan.job_schema > configs/job.schema.json
 """

@@ -1,4 +1,4 @@
-"""Looks at the program before anything starts, so that what can be said once is not said by every rank."""
+"""Check the program before anything starts, so that a mistake is reported once and not by every rank."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _check_source(text: str, path: Path) -> None:
 
 
 def check_program(text: str) -> None:
-    """For --no-python: an executable by path or on PATH."""
+    """Check an executable of --no-python, by path or on PATH."""
     if shutil.which(text) is None:
         raise UsageError(f"the program {text!r} is not an executable on PATH or in this folder", "Nothing was started.")
 

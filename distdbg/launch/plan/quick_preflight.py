@@ -1,4 +1,4 @@
-"""The half of a preflight that every launch does by itself: each node alone, no process, no connection."""
+"""Run the short preflight of every launch: each node alone, no process, no connection."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from distdbg.collect.preflight.cheap import looks
-from distdbg.collect.preflight.looking import look_all
+from distdbg.collect.preflight.looking import look_all, looks
 from distdbg.evidence.host.preflight import read_preflight
+from distdbg.launch.plan.place import LOCAL
 from distdbg.rundir import RunDir
 from distdbg.whole_file import write_json
 
-#: What takes longer is a file system that does not answer: it is told as unknown, and nobody waits.
+#: What takes longer is a file system that does not answer: it is reported as unknown, and the launch goes on.
 _WITHIN_S = 0.25
 
 
 def quick_preflight(run: RunDir, *, within: float = _WITHIN_S) -> list[str]:
     """Looks at disks, limits and interfaces here; see `judged`."""
-    return judged(run, "local", {socket.gethostname(): look_all(looks(run.path), within)})
+    return judged(run, LOCAL.on, {socket.gethostname(): look_all(looks(run.path), within)}, one_machine=True)
 
 
-def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]], *, one_machine: bool = False) -> list[str]:
     """Writes preflight.json from what each host, the first node's first, has looked at; a sentence for each error.
 
     Never raises, never refuses: a job that starts anyway is the user's to start.
@@ -35,6 +35,7 @@ def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> lis
     raw = {
         "schema": "distdbg.preflight/1",
         "on": on,
+        "one_machine": one_machine,
         "began": time.time(),
         "master": next(iter(looked)),
         "expected": len(looked),

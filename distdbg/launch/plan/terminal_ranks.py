@@ -1,4 +1,4 @@
-"""Whose output the terminal shows: our --show-ranks, or what torchrun's own flags mean by it. Pure."""
+"""Choose the ranks whose output the terminal shows, by --show-ranks or torchrun's own flags. Pure."""
 
 from __future__ import annotations
 

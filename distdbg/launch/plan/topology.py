@@ -1,7 +1,8 @@
-"""How many ranks, on which GPUs, with how many threads. Pure: works on what `MachineFacts` says of the machine."""
+"""Decide how many ranks run, on which GPUs, with how many threads, from the machine's `MachineFacts`."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def visible_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[str, 
     """The devices that a job may use, in the words that CUDA_VISIBLE_DEVICES takes.
 
     The variable is read as CUDA and torch.cuda read it: indices, beginnings of UUIDs or MIG ids; the list ends at the
-    first word that names nothing (`-1`, `NoDevFiles`, an empty one), and a word that stands twice empties it.
+    first word that names nothing (`-1`, `NoDevFiles`, an empty one), and a word that occurs twice empties it.
     Source: CUDA C++ programming guide, CUDA environment variables; torch.cuda._parse_visible_devices.
     """
     listed = environ.get("CUDA_VISIBLE_DEVICES")
@@ -112,26 +113,23 @@ def share_out(settings: JobSettings, machine: MachineFacts, environ: Mapping[str
             f"{_count(machine.cpus, 'CPU')}",
             f"At most {_MOST_RANKS_A_CPU} ranks a CPU are started on one machine.",
         )
-    threads = _threads(nodes * nproc, machine, environ) if on_cpu else None
-    dealt = _deal(visible, nodes) if nodes > 1 and not on_cpu else ()
+    # A fair share of the CPUs. One rank alone is left as torchrun leaves it: torch counts the cores itself.
+    fair = on_cpu and "OMP_NUM_THREADS" not in environ and nodes * nproc > 1
+    threads = max(1, machine.cpus // (nodes * nproc)) if fair else None
+    share = len(visible) // nodes  # equal shares in order; what is left over is used by none
+    dealt = tuple(visible[n * share : (n + 1) * share] for n in range(nodes)) if nodes > 1 and not on_cpu else ()
     return Shares(str(nproc), nproc, dealt, visible, threads, tuple(_notes(visible, dealt, on_cpu, threads, machine)))
 
 
 def _usable_a_node(visible: Sequence[str], nodes: int, settings: JobSettings) -> int:
-    """How many ranks of a node find a GPU of their own. A process sees one MIG instance, whatever is listed."""
+    """How many ranks of a node get a GPU of their own. A process sees at most one MIG instance."""
     share = len(visible) // nodes
     one_only = any(word.startswith("MIG-") for word in visible) and "virtual-local-rank" not in settings.torchrun
     return min(share, 1) if one_only else share
 
 
-def _deal(visible: Sequence[str], nodes: int) -> tuple[tuple[str, ...], ...]:
-    """Equal shares in order; what is left over is used by none."""
-    share = len(visible) // nodes
-    return tuple(tuple(visible[n * share : (n + 1) * share]) for n in range(nodes))
-
-
 def _means_cpu(settings: JobSettings, environ: Mapping[str, str]) -> bool:
-    """Whether the program was told to leave the GPUs alone, in a way that can be seen from here."""
+    """Whether the program's arguments or environment say that it uses no GPU."""
     words = {part for arg in settings.args for part in (arg, arg.partition("=")[2])}
     return "gloo" in words or environ.get("ACCELERATE_USE_CPU", "").lower() in _TRUE
 
@@ -144,11 +142,6 @@ def _too_few_gpus(nodes: int, nproc: int, visible: Sequence[str], usable: int) -
         return UsageError(f"{wanted}, {why}", f"{hint}; or give each rank its own: --virtual-local-rank")
     have = f"{len(visible)} {'is' if len(visible) == 1 else 'are'} visible"
     return UsageError(f"{wanted} and {have}: NCCL refuses two ranks on one GPU", hint)
-
-
-def _threads(ranks: int, machine: MachineFacts, environ: Mapping[str, str]) -> int | None:
-    """A fair share of the CPUs. One rank alone is left as torchrun leaves it: torch counts the cores itself."""
-    return None if "OMP_NUM_THREADS" in environ or ranks == 1 else max(1, machine.cpus // ranks)
 
 
 def _notes(
@@ -171,3 +164,13 @@ def _notes(
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def look_at_machine() -> MachineFacts:
+    """Collect the facts of this machine. Initialises no GPU library and does not import torch."""
+    from distdbg.collect.machine.cgroups import usable_cpus
+    from distdbg.collect.machine.gpus import devices
+    from distdbg.collect.machine.versions import torch_version
+
+    gpus = tuple(Gpu(d.index, d.uuid, tuple(instance.uuid for instance in d.instances)) for d in devices())
+    return MachineFacts(cpus=usable_cpus(), gpus=gpus, torch=torch_version(), allowed_cpus=len(os.sched_getaffinity(0)))

@@ -92,7 +92,8 @@ def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:
         if word == "--":
             return [*done, "--", *rest]
         if not word.startswith("-") or word == "-":
-            return [*done, "--", word, *_remainder(rest)]
+            # argparse, and so torchrun, drops a `--` right behind the program.
+            return [*done, "--", word, *(rest[1:] if rest[:1] == ["--"] else rest)]
         name, equals, value = word.partition("=")
         if not name.startswith("--") and len(word) > 2:
             name, equals, value = _split_short(word, own)
@@ -122,11 +123,6 @@ def _next_value(name: str, rest: list[str]) -> str:
         return rest.pop(0)
     found = f", and {rest[0]!r} follows" if rest else ""
     raise UsageError(f"the option {name} needs a value{found}", f"A value that begins with a dash: {name}=VALUE")
-
-
-def _remainder(rest: list[str]) -> list[str]:
-    """The program's arguments. argparse, and so torchrun, drops a `--` that stands right behind the program."""
-    return rest[1:] if rest[:1] == ["--"] else rest
 
 
 def _split_short(word: str, own: Mapping[str, bool]) -> tuple[str, str, str]:
@@ -202,16 +198,14 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
         value = environ[flag.variable]
         if flag.takes_value:
             found[flag.name] = value
-        elif _is_on(flag, value):
-            found[flag.name] = ""
+            continue
+        try:
+            if int(value):
+                found[flag.name] = ""
+        except ValueError:
+            message = f"{flag.variable}={value!r} is not a number"
+            raise UsageError(message, "torchrun reads 1 as on and 0 as off.") from None
     return found
-
-
-def _is_on(flag: Flag, value: str) -> bool:
-    try:
-        return bool(int(value))
-    except ValueError:
-        raise UsageError(f"{flag.variable}={value!r} is not a number", "torchrun reads 1 as on and 0 as off.") from None
 
 
 #: PET_* variables of torchrun's switches. The arguments say what is on; that one of these is off they cannot say.
@@ -253,11 +247,11 @@ OWN_KEYS = {
 
 
 def grace_note(grace: float) -> list[str]:
-    """A word where the installed torchrun kills its ranks before their grace period is over, whatever it is told."""
+    """A warning where the installed torchrun kills its ranks before the end of any grace period."""
     flags = installed_flags() if grace > KILLS_AFTER_S else {}
     if not flags or "shutdown-timeout" in flags:
         return []
-    return [f"--grace {grace:g}: this torch's torchrun kills its ranks {KILLS_AFTER_S} s after it told them to end"]
+    return [f"--grace {grace:g}: this torch's torchrun kills its ranks {KILLS_AFTER_S} s after it asked them to end"]
 
 
 def check_names(flags: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""A forward that made a value which is not finite, run again on one process from what `--on-nonfinite dump` saved."""
+"""Replay a forward that made a non-finite value, on one process, from what `--on-nonfinite dump` saved."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import pickle
@@ -9,20 +10,61 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, ToolMissing
 from distdbg.given_file import read_given
-from distdbg.launch.replay.definitions import definitions_of
 
+_KEPT = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _SCHEMA = "distdbg.nonfinite/1"
 #: What becomes of `__main__` in the pickle: a module of this name, with the script's definitions.
 _SCRIPT = "distdbg_replayed_script"
 
 
+def definitions_of(script: Path, name: str) -> ModuleType:
+    """A module of this name with the script's imports, classes, functions and plain values, as far as they go.
+
+    What stands below an `if`, and all other statements, are left out: they would train. A definition that needs one of
+    those is not there. Raises OSError, SyntaxError, ValueError.
+    """
+    module = ModuleType(name)
+    module.__file__ = str(script)
+    tree = ast.parse(script.read_bytes(), str(script))
+    for statement in tree.body:
+        if isinstance(statement, _KEPT) or _is_plain(statement) or _only_imports(statement):
+            code = compile(ast.Module([statement], []), str(script), "exec", dont_inherit=True, flags=_future(tree))
+            with contextlib.suppress(Exception):
+                exec(code, module.__dict__)
+    return module
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    """`WIDTH = 64`: what is written out, and calls nothing."""
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+        return False
+    return not any(isinstance(node, (ast.Call, ast.Await, ast.Yield)) for node in ast.walk(statement.value))
+
+
+def _only_imports(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Try):
+        return False
+    inner = [*statement.body, *(one for handler in statement.handlers for one in handler.body)]
+    return all(isinstance(one, (ast.Import, ast.ImportFrom)) or _is_plain(one) for one in inner)
+
+
+def _future(tree: ast.Module) -> int:
+    """Annotations may stay text where the script says so."""
+    import __future__
+
+    names = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+             for alias in node.names}  # fmt: skip
+    return __future__.annotations.compiler_flag if "annotations" in names else 0
+
+
 @dataclass(frozen=True)
 class Replay:
-    """`fields` are those of the fact that a rank tells, None where all stayed finite. `loss` says what the backward
+    """`fields` are those of the fact that a rank sends, None where all stayed finite. `loss` says what the backward
     began from."""
 
     about: Mapping[str, Any]
@@ -33,7 +75,7 @@ class Replay:
 
 
 def replay(folder: Path) -> Replay:
-    """Runs the model's own code, and unpickles it: only for folders that somebody trusts. Raises DistdbgError."""
+    """Runs the model's own code, and unpickles it: only for trusted folders. Raises DistdbgError."""
     about = _about(folder)
     try:
         import torch
@@ -112,7 +154,7 @@ def _model(home: Path, about: Mapping[str, Any], state: Mapping[str, Any]) -> An
     except Exception as error:
         raise Refused(f"the model {about.get('model')} cannot be built here: {_first_line(error)}",
                       "Its classes are imported as in the job: run this in the job's environment and folder, and see "
-                      "that they stand at the top of the script or in a module.") from None  # fmt: skip
+                      "that they are at the top of the script or in a module.") from None  # fmt: skip
 
 
 class _Unpickler(pickle.Unpickler):
@@ -139,7 +181,7 @@ def _run(model: Any, batch: Mapping[str, Any], about: Mapping[str, Any]) -> tupl
     """One forward; where its outputs are finite, a backward."""
     from distdbg.worker.watch import outputs
     from distdbg.worker.watch.figures import is_finite
-    from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
+    from distdbg.worker.watch.outputs import bad_gradients, bad_weights, origin
 
     kept: list[Any] = []  # so that nothing is gone when it is looked at
     handles = outputs.listen_to(model)

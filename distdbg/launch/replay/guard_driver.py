@@ -1,4 +1,4 @@
-"""The script that both ranks of a trial run: one program after another, under one process group, guards anew for each.
+"""The script that both ranks of a trial run: one program after another in one process group, with new guards for each.
 
 `init_process_group` and its opposite do nothing in the programs: rendezvous is most of what a launch costs.
 """

@@ -1,4 +1,4 @@
-"""Programs with a mistake, and others that look like it, run under the guards: all of them in one pair of ranks.
+"""Run programs with a mistake, and healthy look-alikes, under the guards: all of them in one pair of ranks.
 
 Only the launcher is left out: the ranks start through boot.py, what they tell goes through the checks. A program says
 in its docstring what is to be found in it:
@@ -44,8 +44,8 @@ _PROMISE = re.compile(r"^Guard: (?P<id>[\w-]+)(?:; line: (?P<line>.+?))?(?:; ran
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One program: what was found in it, and what its ranks told beside that (a guard that failed, an exception)."""
+class GuardTrial:
+    """One program: its findings, and what else its ranks reported (a guard that failed, an exception)."""
 
     program: Path
     findings: tuple[Finding, ...]
@@ -79,7 +79,7 @@ class Trial:
         return lines[int(place[1]) - 1].strip() if place and int(place[1]) <= len(lines) else ""
 
 
-def run_trials(programs: Sequence[Path], timeout: float | None = None) -> list[Trial]:
+def run_trials(programs: Sequence[Path], timeout: float | None = None) -> list[GuardTrial]:
     """Run them one after another. Raises TimeoutError where they do not come to their end in `timeout` seconds; None
     for what so many may take on a busy machine."""
     with tempfile.TemporaryDirectory(prefix="ddbg") as name:
@@ -90,15 +90,15 @@ def run_trials(programs: Sequence[Path], timeout: float | None = None) -> list[T
             copy.parent.mkdir()
             shutil.copy(program, copy)
             copies.append(copy)
-        told = _run(folder, copies, timeout or _START_S + _PROGRAM_S * len(copies))
+        by_rank = _run(folder, copies, timeout or _START_S + _PROGRAM_S * len(copies))
     return [
-        Trial(program, tuple(_findings(told, number)), tuple(_trouble(told, number)))
+        GuardTrial(program, tuple(_findings(by_rank, number)), tuple(_trouble(by_rank, number)))
         for number, program in enumerate(programs)
     ]
 
 
 def _run(folder: Path, programs: list[Path], timeout: float) -> list[list[dict[str, Any]]]:
-    """What each rank told, in its order."""
+    """The messages of each rank, in their order."""
     port = ReservedPort()
     with socket.socket(socket.AF_UNIX) as server, contextlib.ExitStack() as stack:
         server.bind(str(folder / "agent.sock"))
@@ -147,11 +147,11 @@ def _listen(
 
 
 def _by_rank(lines: Iterable[bytes]) -> list[list[dict[str, Any]]]:
-    told: list[list[dict[str, Any]]] = [[] for _ in range(RANKS)]
+    by_rank: list[list[dict[str, Any]]] = [[] for _ in range(RANKS)]
     for line in lines:
         messages = [json.loads(text) for text in line.splitlines() if text]
-        told[messages[0]["rank"]] = messages
-    return told
+        by_rank[messages[0]["rank"]] = messages
+    return by_rank
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -162,7 +162,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _of(messages: list[dict[str, Any]], number: int) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The facts told while program `number` ran, with their lines."""
+    """The facts of program `number`, with their lines."""
     running = -1
     for line, message in enumerate(messages, 1):
         if message.get("kind") == "trial":
@@ -171,23 +171,23 @@ def _of(messages: list[dict[str, Any]], number: int) -> Iterable[tuple[int, dict
             yield line, message
 
 
-def _findings(told: list[list[dict[str, Any]]], number: int) -> Iterable[Finding]:
+def _findings(by_rank: list[list[dict[str, Any]]], number: int) -> Iterable[Finding]:
     ranks = [
         rank_record(rank, None, {"host": "here"}, _texts(f"ranks/{rank}", list(_of(said, number))))
-        for rank, said in enumerate(told)
+        for rank, said in enumerate(by_rank)
     ]
     evidence = RunEvidence({}, 1, tuple(ranks), ())
     return (finding for rule in all_rules() for finding in rule.run(evidence))
 
 
 def _texts(folder: str, said: list[tuple[int, dict[str, Any]]]) -> RankTexts:
-    """As an agent would have shared them out over the rank's files."""
+    """Distribute the messages to the rank's files as an agent would."""
     gradients = tuple((line, message) for line, message in said if message.get("op") == "gradients")
     return RankTexts(folder, {"exit_code": 0}, tuple(said), gradients=gradients)
 
 
-def _trouble(told: list[list[dict[str, Any]]], number: int) -> Iterable[str]:
-    for rank, said in enumerate(told):
+def _trouble(by_rank: list[list[dict[str, Any]]], number: int) -> Iterable[str]:
+    for rank, said in enumerate(by_rank):
         facts = [fact for _, fact in _of(said, number)]
         for fact in facts:
             if failure_of(fact) is not None or fact.get("kind") == TrialRaised.spec.name:

@@ -1,4 +1,4 @@
-"""What a replay has shown, as a report: the finding of the job's own run, or why it did not come again."""
+"""Report the result of a replay: the finding of the job's own run, or why it did not come again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def replay_report(found: Replay, path: str) -> Report:
 
 def _otherwise(found: Replay) -> list[Unknown]:
     """The job's own run had named another place, and was sure of it."""
-    told = found.about.get("found")
-    before: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    value = found.about.get("found")
+    before: Mapping[str, Any] = value if isinstance(value, dict) else {}
     here = found.fields or {}
     around, inner = str(before.get("module") or ""), str(here.get("module") or "")
     closer = before.get("made") == here.get("made") == "module" and (not around or inner.startswith(f"{around}."))

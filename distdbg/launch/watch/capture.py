@@ -11,6 +11,7 @@ What it writes into the dump's folder, each file under another name first:
 
     stacks/<rank>.<look>.json    py-spy's own JSON, or the rank's own word in that form where it may not be traced
     recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges; .pickle of a job that is not ours
+    nccl-ras[.after].json        what NCCL's RAS says at the first look; of a job that is not ours also after the last
     calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
     nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
                                  or {"failed": because} or {"not_tried": because}
@@ -34,18 +35,28 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distdbg.collect.machine import pyspy, recorder
 from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
-from distdbg.collect.machine.process_look import look
-from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
-from distdbg.evidence.frames import Activity, activity_of, is_user
-from distdbg.launch.io.processes import children, die_with_parent
+from distdbg.collect.machine.process_look import look, waits_in
+from distdbg.collect.machine.procfs import switches
+from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S, NoPipe, PipeAsked, ask_by_pipe
+from distdbg.evidence.frames import Activity, is_user
+from distdbg.launch.io.processes import die_with_parent
+from distdbg.launch.watch.capture_targets import (
+    Target,
+    activities,
+    awaited_children,
+    judged,
+    judged_frames,
+    place_of,
+    targets_of,
+)
+from distdbg.launch.watch.surroundings import surroundings
 from distdbg.protocol.dump import (
     COLLECTED,
     CaptureRequest,
@@ -61,29 +72,15 @@ from distdbg.whole_file import make_private_folder, write_whole
 
 _AT_ONCE = 4
 #: A rank that may not be traced is asked by its agent at each look, and is as quick as it gets the GIL.
-_ANSWERS_WITHIN_S = 1.5
+_ANSWERS_WITHIN_S = 3.0
 _ASKS_NCCL_S = 4.0
+#: The second dump of a rank that is not ours is fast; for the first see PIPE_ANSWERS_WITHIN_S.
+_ANSWERS_AGAIN_S = 3.0
 _FRESH_NS = 5_000_000_000
 _MOST_SOURCE = 256 << 10
 _MOST_SOURCES = 64
-_MOST_CHILDREN = 16
 _TIME_OVER = not_tried("the time for this capture was over")
-_WAITS_FOR_CHILDREN = {Activity.LOADER, Activity.CHILD, Activity.SHARED_LOCK}
 _COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
-
-
-@dataclass
-class Target:
-    """One rank: `stem` begins the names of its files in the node's folder, None for a job that is not ours."""
-
-    rank: int
-    pid: int
-    stem: str | None
-    looks: list[dict[str, Any]] = field(default_factory=list)
-    threads: list[dict[str, Any]] = field(default_factory=list)
-    told_ns: int = 0
-    #: of the last look: (content, name) of its files, by folder
-    kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
 
 class Capture:
@@ -93,22 +90,31 @@ class Capture:
         self.request = request
         self.folder = Path(request.folder)
         self.until = time.monotonic() + request.within
-        self.targets = [Target(t.rank, t.pid, t.stem) for t in map(CaptureTarget.from_record, request.targets)]
+        asked = map(CaptureTarget.from_record, request.targets)
+        self.targets = [target for one in asked for target in targets_of(one)]
         self.sources: dict[str, str] = {}
         self.ras: dict[str, str] = {}
+        self.ras_after: dict[str, str] | None = None
 
     def run(self) -> Path:
         """The path of the node's part, which is written last."""
         looks = self.request.looks
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            pool.submit(self._ask_nccl)
+            ras = pool.submit(self._ask_nccl, "nccl-ras.json")
+            if self._ask_strangers():
+                self.until = time.monotonic() + self.request.within
             for number in range(1, looks + 1):
                 begun = time.monotonic()
                 list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
                 if number == min(looks, 2):
                     list(pool.map(self._native, self._rarest(self.request.native)))
                 if number < looks:
+                    for target in self.targets:
+                        target.looks[-1]["rested"] = switches(target.pid, judged(target) or target.pid)
                     time.sleep(max(0.0, min(begun + self.request.interval, self.until) - time.monotonic()))
+        self.ras = ras.result()
+        if "file" in self.ras and any(target.stem is None for target in self.targets):
+            self.ras_after = self._ask_nccl("nccl-ras.after.json")
         for target in self.targets:
             self._keep_calls(target)
         self._keep_sources()
@@ -121,27 +127,64 @@ class Capture:
     def _part(self) -> NodePart:
         ranks = [RankPart(rank=t.rank, pid=t.pid, looks=t.looks).fields() for t in self.targets]
         request = self.request
-        return NodePart(node_rank=request.node_rank, host=request.host, ranks=ranks, sources=self.sources, ras=self.ras)
+        return NodePart(
+            node_rank=request.node_rank, host=request.host, ranks=ranks, sources=self.sources, ras=self.ras,
+            ras_after=self.ras_after,
+        )  # fmt: skip
 
-    def _ask_nccl(self) -> None:
+    def _ask_nccl(self, name: str) -> dict[str, str]:
         """On one node: it knows of all."""
         if self.request.node_rank != 0 or not self.targets:
-            return
+            return {}
         try:
             told = ask_ras([t.pid for t in self.targets], min(self.until - time.monotonic(), _ASKS_NCCL_S))
-            self.ras = {"file": self._name("nccl-ras.json", told)}
+            return {"file": self._name(name, told)}
         except NoRas as error:
-            self.ras = not_tried(str(error))
+            return not_tried(str(error))
+
+    def _ask_strangers(self) -> bool:
+        """Before the first look, since the dump makes them work: what the looks show has to be their own work.
+
+        True where any was asked.
+        """
+        asked: dict[int, PipeAsked] = {}
+        for number, target in enumerate(self.targets):
+            if target.stem is None:
+                try:
+                    asked[number] = ask_by_pipe(target.pid, target.rank)
+                except NoPipe as error:
+                    target.recorder = not_tried(str(error)) if str(error) else {}
+                except recorder.RecorderFailed as error:
+                    target.recorder = failed(str(error))
+        until = time.monotonic() + PIPE_ANSWERS_WITHIN_S
+        for number, one in asked.items():
+            self.targets[number].recorder = self._answer(self.targets[number], one, until - time.monotonic(), 1)
+        return bool(asked)
+
+    def _answer(self, target: Target, asked: PipeAsked, within_s: float, number: int) -> dict[str, Any]:
+        try:
+            data = asked.answer(within_s)
+        except recorder.RecorderFailed as error:
+            return failed(str(error))
+        return self._pickle(target, number, data)
+
+    def _pickle(self, target: Target, number: int, data: bytes) -> dict[str, Any]:
+        return {"file": self._name(f"recorder/{target.rank:05d}.{number}.pickle", data)}
 
     # -- one look -------------------------------------------------------------------------------------------
 
     def _look(self, target: Target, number: int) -> None:
         seen: dict[str, Any] = {"t": time.time(), "process": look(target.pid), "page": _page(target)}
+        seen["switched"] = switches(target.pid, judged(target) or target.pid)  # by the look before
         seen["recorder"] = self._recorder(target, number, seen["process"].get("state"))
         seen["stacks"] = self._stacks(target, number)
+        if seen["process"] and (thread := judged(target)) not in (0, target.pid):
+            kept = {name: value for name, value in seen["process"].items() if name not in ("syscall", "target")}
+            seen["process"] = kept | waits_in(target.pid, thread)
         seen["children"] = {
             str(pid): look(pid) for pid in {t.get("pid") for t in target.threads} if pid and pid != target.pid
         }
+        seen |= surroundings(target.pid, judged_frames(target), seen["process"].get("syscall", ""))
         target.looks.append(seen)
 
     def _stacks(self, target: Target, number: int) -> dict[str, Any]:
@@ -155,7 +198,7 @@ class Capture:
             if told is None:
                 return failed(str(error))
             return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
-        for child in _awaited_children(target):
+        for child in awaited_children(target):
             with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
                 target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.request.values)
         return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
@@ -168,20 +211,23 @@ class Capture:
             return _TIME_OVER
         try:
             if target.stem is None:
-                return self._recorder_of_stranger(target, min(left, 3.0))
+                return self._recorder_of_stranger(target, number, min(left, _ANSWERS_AGAIN_S))
             data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
-        except NoPipe as error:
-            return not_tried(str(error))
         except recorder.RecorderFailed as error:
             return failed(str(error))
         return {"file": self._keep(target, "recorder", number, data)}
 
-    def _recorder_of_stranger(self, target: Target, within_s: float) -> dict[str, Any]:
-        """Once: torch writes it into a file of the job's."""
-        if target.looks:
-            return dict(target.looks[0]["recorder"])
-        data = ask_by_pipe(target.pid, target.rank, within_s)
-        return {"file": self._name(f"recorder/{target.rank:05d}.1.pickle", data)}
+    def _recorder_of_stranger(self, target: Target, number: int, within_s: float) -> dict[str, Any]:
+        """Anew at the last look: what its device has completed meanwhile is progress."""
+        if number < self.request.looks or (number == 1 and "file" in target.recorder):
+            return target.recorder
+        try:
+            if "file" in target.recorder:
+                return self._answer(target, ask_by_pipe(target.pid, target.rank), within_s, number)
+        except recorder.RecorderFailed as error:
+            return failed(str(error))
+        data = recorder.written_before(target.pid, target.rank)
+        return target.recorder if data is None else self._pickle(target, number, data)
 
     def _rarest(self, count: int) -> list[Target]:
         """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed.
@@ -189,11 +235,11 @@ class Capture:
         A rank that was a step further at its second look only crawls: it is not paused for a second on top.
         """
         still = [t for t in self.targets if t.threads and not _moves(t)]
-        kinds = Counter(_kind(t) for t in self.targets)
-        first = {_kind(t): t for t in reversed(still)}
+        kinds = Counter(place_of(t) for t in self.targets)
+        first = {place_of(t): t for t in reversed(still)}
 
         def communicates(target: Target) -> bool:
-            return not _COMMUNICATES.isdisjoint(_activities(_main_frames(target)))
+            return not _COMMUNICATES.isdisjoint(activities(judged_frames(target)))
 
         return [first[k] for k in sorted(first, key=lambda k: (kinds[k], communicates(first[k]), first[k].rank))][
             :count
@@ -284,34 +330,11 @@ def _page(target: Target) -> dict[str, Any] | None:
         page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
     if page is None or page.pid != target.pid:
         return None
-    return PageReading.of(page, time.monotonic_ns()).fields()
+    return PageReading.of(page, time.monotonic_ns(), time.time_ns()).fields()
 
 
 def _moves(target: Target) -> bool:
     return len({(seen["page"]["step"], seen["page"]["user_step"]) for seen in target.looks if seen["page"]}) > 1
-
-
-def _main_frames(target: Target) -> list[dict[str, Any]]:
-    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
-    return list(main.get("frames", ())) if main else []
-
-
-def _activities(frames: Iterable[dict[str, Any]]) -> set[Activity]:
-    return {activity_of(str(f.get("filename") or ""), str(f.get("name") or "")) for f in frames}
-
-
-def _kind(target: Target) -> tuple[tuple[str, int], ...]:
-    """The main thread's place; two lines of one function are two places."""
-    return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in _main_frames(target))
-
-
-def _awaited_children(target: Target) -> list[int]:
-    """Loader workers and their like: only where the main thread waits for one, since each costs another pause."""
-    if _WAITS_FOR_CHILDREN.isdisjoint(_activities(_main_frames(target))):
-        return []
-    own = children(target.pid)
-    # From Python 3.14 on workers are the children of a fork server, which is the rank's child.
-    return [*own, *(grandchild for child in own for grandchild in children(child))][:_MOST_CHILDREN]
 
 
 def _files(targets: list[Target]) -> Iterator[str]:

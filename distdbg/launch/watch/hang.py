@@ -30,6 +30,7 @@ from distdbg.protocol.launcher_events import (
     Slow,
     Stalled,
     StallSuspected,
+    StartSlow,
     TimeoutNear,
     WentOn,
 )
@@ -81,6 +82,16 @@ class View(Protocol):
 def hang_timeout(settings: JobSettings) -> float | Literal["auto", "off"]:
     """Who gives the ranks the terminal may stand in a debugger for hours: then nothing is learnt of their pauses."""
     return "off" if settings.hang_timeout == "auto" and not settings.capture else settings.hang_timeout
+
+
+def hang_lines(settings: JobSettings) -> list[str]:
+    """What a timeout that was given covers, for the launch's first lines; nothing for the defaults."""
+    hang, startup = hang_timeout(settings), settings.startup_timeout
+    if isinstance(hang, str):
+        return []
+    if isinstance(startup, str):
+        return [f"hang timeout {hang:g} s, from the start of the ranks: without progress, CPU time and bytes moved"]
+    return [f"hang timeout {hang:g} s without progress, before the first step {startup:g} s"]
 
 
 def close_look_after(settings: JobSettings) -> float:
@@ -192,7 +203,8 @@ class HangWatch:
             case "suspected":
                 self._journal.note(StallSuspected(**told, timeout_s=round(event.limit_s, 1)))
             case "stalled":
-                self._journal.note(Stalled(**told, timeout_s=round(event.limit_s, 1)))
+                given = not isinstance(self._settings.hang_timeout, str)
+                self._journal.note(Stalled(**told, timeout_s=round(event.limit_s, 1), given=given))
                 self._view.say(f"no rank has moved for {event.quiet_s:.0f} s: looking where they stand")
                 self._doomed = self._settings.on_hang != "report"
                 self._look_at("hang", event)
@@ -202,6 +214,10 @@ class HangWatch:
                     f"a process group's timeout of {event.limit_s:g} s is near: looking where the ranks stand"
                 )
                 self._look_at("timeout", event)
+            case "start-slow":
+                self._journal.note(StartSlow(**told, timeout_s=round(event.limit_s, 1)))
+                self._view.say(f"no rank has begun to train for {event.quiet_s:.0f} s: looking where they are")
+                self._look_at("start", event)
             case "slow":
                 self._journal.note(Slow(**told, why=event.why))
             case "went-on":
@@ -214,7 +230,7 @@ class HangWatch:
     def _look_at(self, reason: str, event: StallEvent, tries: int = 1) -> None:
         """One dump a silence: none where the newest one is later than the last progress."""
         now, t = time.monotonic(), time.time()
-        if self._look is not None and self._look.began > event.since:
+        if self._look is not None and self._look.began > event.since and self._look.reason in (reason, "hang"):
             self._act()
         elif self._dumps.busy:
             self._later = (now + _TRY_AGAIN_S, reason, event, tries)
@@ -223,7 +239,7 @@ class HangWatch:
             self._look = _Look(reason, event, folder, now, tries)
             stalled = {"since": _epoch(event.since), "quiet_s": event.quiet_s, "timeout_s": event.limit_s}
             nodes = self._nodes.living
-            request = TakeDump(folder=str(folder), **_OPTIONS)
+            request = TakeDump(folder=str(folder), **(_OPTIONS | ({"native": 0} if reason == "start" else {})))
             self._dumps.ask(request, reason, t=t, now=now, nodes=nodes, stalled=stalled)
 
     def _expect(self, folder: Path) -> None:

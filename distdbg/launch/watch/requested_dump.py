@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.files.bounded_read import read_end, read_whole
-from distdbg.collect.machine.job_processes import FoundJob, RankProcess, find_jobs
+from distdbg.collect.machine import procfs
+from distdbg.collect.machine.job_processes import FoundJob, FoundRank, find_jobs
+from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S
 from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
@@ -220,7 +222,7 @@ def dump_job(job: FoundJob, folder: Path, options: DumpOptions, say: Say) -> Non
 
 
 def capture(
-    folder: Path, options: DumpOptions, ranks: Sequence[RankProcess], say: Say, *, node_rank: int, host: str
+    folder: Path, options: DumpOptions, ranks: Sequence[FoundRank], say: Say, *, node_rank: int, host: str
 ) -> None:
     """Run launch/watch/capture.py over these processes. Raises DistdbgError where it wrote nothing."""
     targets = [CaptureTarget(rank=r.rank, pid=r.pid, stem=r.stem).fields() for r in ranks]
@@ -228,7 +230,7 @@ def capture(
         **options.request(folder).fields(), node_rank=node_rank, host=host, targets=targets, parent=os.getpid()
     )
     pids = [r.pid for r in ranks]
-    stopped = {pid for pid in pids if processes.is_stopped(pid)}
+    stopped = {pid for pid in pids if procfs.is_stopped(pid)}
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("capture.py"))],
         stdin=subprocess.PIPE,
@@ -238,13 +240,14 @@ def capture(
     )
     try:
         _see_through(
-            process, json.dumps(request.fields()).encode(), options.within + _SHOWS_WITHIN_S, say, len(targets)
-        )
+            process, json.dumps(request.fields()).encode(), PIPE_ANSWERS_WITHIN_S + options.within + _SHOWS_WITHIN_S,
+            say, len(targets),
+        )  # fmt: skip
     finally:
         if process.poll() is None:
             processes.kill_group(process.pid, signal.SIGKILL)
             process.wait()
-        for pid in (p for p in pids if p not in stopped and processes.is_stopped(p)):
+        for pid in (p for p in pids if p not in stopped and procfs.is_stopped(p)):
             processes.kill(pid, signal.SIGCONT)  # py-spy stops one for milliseconds, and was killed in them
     if not (folder / "nodes" / f"{node_rank:04d}.json").exists():
         said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""

@@ -4,10 +4,11 @@
     watch.add(now, node, samples)     what one node's agent has sampled
     watch.check(now)                  an event, or None
 
-A rank makes progress when a counter of its heartbeat page changes. A job without progress is not hung yet: the time
-does not count while bytes move, while all ranks compute, or while all wait for loaders that work. The limit is the
-number of seconds that a person gave, or with `auto` a multiple of the longest silence in the same phases so far. The
-thresholds are in diagnosis/timeline/liveness.py.
+A rank makes progress when a counter of its heartbeat page changes, or when its device completes a collective: a host
+may wait for a long queue of them. A job without progress is not hung yet: the time does not count while bytes move,
+while all ranks compute, or while all wait for loaders that work; nor, up to `BUSY_S`, while a child process computes,
+or any rank before the first step. The limit is the number of seconds that a person gave, or with `auto` a multiple of
+the longest silence in the same phases so far. The thresholds are in diagnosis/timeline/liveness.py.
 
 Times are seconds of the caller's clock. Nodes report ages, so their clocks need not agree.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from distdbg.diagnosis.timeline import liveness
 from distdbg.diagnosis.timeline.liveness import Work, WorkRate
@@ -41,7 +42,7 @@ _MOST_DOUBLINGS = 6
 _MOST_FORESEEN = 3
 
 _Rates = dict[int, WorkRate | None]
-Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on"]
+Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on", "start-slow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,24 @@ class StallEvent:
     ranks: tuple[int, ...] = ()
 
 
+class _Mark(NamedTuple):
+    t: float
+    cpu_s: float
+    moved: int
+    child_s: float
+
+
 @dataclass(slots=True)
 class _Rank:
-    """`marks` are two earlier readings of (time, CPU seconds, bytes): rates are taken from the older one."""
+    """`marks` are two earlier readings: rates are taken from the older one."""
 
     sample: RankSample
     node: int
     progress: float
-    marks: list[tuple[float, float, int]] = field(default_factory=list)
+    marks: list[_Mark] = field(default_factory=list)
     foreseen: bool = False
+    #: when it last used a CPU or moved bytes, as far as that was sampled
+    worked: float = float("-inf")
 
 
 class StallWatch:
@@ -78,6 +88,7 @@ class StallWatch:
         self._nodes: dict[int, float] = {}  # when each was heard
         self._progress: float | None = None  # of any rank
         self._alive_until = float("-inf")  # the last work that is no progress
+        self._busy_until = float("-inf")  # the last work that counts up to BUSY_S
         self._anew = float("-inf")  # the end of the last pause
         self._pauses = 0
         self._step = self._calls = 0
@@ -87,7 +98,7 @@ class StallWatch:
         self._suspected: float | None = None
         self._stalled: float | None = None  # the progress that was the last when it was said
         self._stood_at: dict[int, int] = {}  # what had been heard of the ranks that the last alarm was about
-        self._slow_said = False
+        self._slow_said = self._start_said = False
         self._alarms = self._foreseen = 0
         self._looked = float("-inf")
 
@@ -100,6 +111,8 @@ class StallWatch:
         for sample in samples:
             rank = self._ranks.get(sample.rank)
             at = min(now, now - sample.quiet_s)
+            if rank is not None and _device_went_on(rank.sample, sample):
+                at = now
             self._step, self._calls = max(self._step, sample.step), max(self._calls, sample.calls)
             if sample.timeout_s is not None and (self._shortest is None or sample.timeout_s < self._shortest):
                 self._shortest = sample.timeout_s
@@ -123,14 +136,14 @@ class StallWatch:
             if self._started:
                 kind = self._kind
                 self._longest[kind] = max(self._longest.get(kind, 0.0), at - last)
-            self._slow_said = False
+            self._slow_said = self._start_said = False
 
     def _after_pause(self, now: float, last: float) -> None:
         """While a job is suspended, or a machine sleeps, its ranks owe nothing: all waiting begins anew."""
         if self._pauses >= _MOST_PAUSES or not _PAUSE_S < now - max(last, self._anew) < math.inf:
             return
         self._pauses += 1
-        self._anew = self._alive_until = now
+        self._anew = self._alive_until = self._busy_until = now
         self._suspected = None
         for rank in self._ranks.values():
             rank.marks.clear()
@@ -171,21 +184,37 @@ class StallWatch:
         if work:
             self._alive_until, self._suspected = now, None
             if now - since < limit * liveness.PATIENCE or self._slow_said:
-                return None
+                return self._start_slow(now, since, limit) if ready else None
             self._slow_said = True
             return StallEvent("slow", since, now - since, limit, work.value)
+        if self._busy(rates):
+            self._busy_until = now
         quiet = now - max(since, self._alive_until)
+        if quiet < max(limit, liveness.BUSY_S):
+            quiet = now - max(since, self._alive_until, self._busy_until)
         lead = min(_LEAD_S, limit / 3)
         if quiet < limit - lead or not ready:
             self._suspected = None
-        elif self._suspected is None:
+            return self._start_slow(now, since, limit) if ready else None
+        if self._suspected is None:
             self._suspected = now
             return StallEvent("suspected", since, now - since, limit)
-        elif quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
+        if quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
             self._stalled, self._suspected = since, None
             self._stood_at = {number: rank.sample.heard or 0 for number, rank in self._ranks.items()}
             return StallEvent("stalled", since, now - since, limit)
         return None
+
+    def _start_slow(self, now: float, since: float, limit: float) -> StallEvent | None:
+        """Once a silence: a rank that has not trained yet does nothing, whatever the others do."""
+        if self._started or self._step or self._start_said:
+            return None
+        idle = now - min(max(rank.progress, rank.worked, self._anew) for rank in self._ranks.values())
+        if idle < liveness.START_LOOK_S or now - since < liveness.START_LOOK_S:
+            return None
+        self._start_said = True
+        self._stood_at = {number: rank.sample.heard or 0 for number, rank in self._ranks.items()}
+        return StallEvent("start-slow", since, now - since, limit)
 
     def _after_stall(self) -> StallEvent | None:
         if self._progress is None or self._stalled is None or self._progress <= self._stalled:
@@ -230,6 +259,8 @@ class StallWatch:
         if not self._started:
             if self._startup != "auto":
                 return self._startup
+            if self._hang != "auto":
+                return self._hang * float(2**self._alarms)
             before_timeout = (self._shortest or math.inf) * liveness.FORESIGHT
             return min(liveness.STARTUP_S, max(liveness.LEAST_S, before_timeout))
         patience = 1.0
@@ -256,12 +287,23 @@ class StallWatch:
                 rate = _rate(rank, self._nodes[rank.node], rank.sample.moved)
             if rate is None and now - self._nodes[rank.node] < _SILENT_S:
                 ready = False
+            if rate is not None and rate.works:
+                rank.worked = now
             found[number] = rate
         return found, ready
 
     def _work(self, rates: _Rates) -> Work | None:
         spins = any(rank.sample.spins for rank in self._ranks.values())
         return liveness.work_of(rates.values(), loading=self._kind == {"data"}, cpu_counts=not spins)
+
+    def _busy(self, rates: _Rates) -> bool:
+        """One is enough: a child process that computes, or before the first step a rank that builds or loads."""
+        known = [(rank, rate) for rank, rate in rates.items() if rate is not None]
+        if any(rate.child >= liveness.CHILD_COMPUTES for _, rate in known):
+            return True
+        if self._started or self._startup != "auto":
+            return False
+        return any(rate.cpu >= liveness.COMPUTES and not self._ranks[rank].sample.spins for rank, rate in known)
 
     def _all_heard_since(self, now: float) -> bool:
         """Every node has been heard of after the suspicion; where none is heard at all, it is we who are late."""
@@ -277,17 +319,22 @@ def _made_progress(rank: _Rank, sample: RankSample, at: float) -> bool:
     return sample.heard != rank.sample.heard or (sample.phase != "exiting" and at > rank.progress + 0.2)
 
 
+def _device_went_on(before: RankSample, sample: RankSample) -> bool:
+    return before.completed is not None and sample.completed is not None and sample.completed > before.completed
+
+
 def _rate(rank: _Rank, t: float, moved: int) -> WorkRate | None:
     """Since the older mark, None where that is too new. `t` is when the rank was sampled."""
-    marks, cpu = rank.marks, rank.sample.cpu_s
+    marks, new = rank.marks, _Mark(t, rank.sample.cpu_s, moved, rank.sample.child_s)
     if not marks:
-        marks.append((t, cpu, moved))
+        marks.append(new)
         return None
-    if t - marks[-1][0] >= _WINDOW_S:
-        marks.append((t, cpu, moved))
+    if t - marks[-1].t >= _WINDOW_S:
+        marks.append(new)
         del marks[:-2]
-    before, cpu_before, moved_before = marks[0]
-    seconds = t - before
+    before = marks[0]
+    seconds = t - before.t
     if seconds < _WINDOW_S / 2:
         return None
-    return WorkRate(max(0.0, cpu - cpu_before) / seconds, max(0, moved - moved_before) / seconds)
+    amounts = (new.cpu_s - before.cpu_s, new.moved - before.moved, new.child_s - before.child_s)
+    return WorkRate(*(max(0.0, amount) / seconds for amount in amounts))

@@ -1,6 +1,6 @@
 """Detect stragglers while a job runs, and request stack samples of them from their agents.
 
-Each agent reports every few seconds how its ranks' time divides over their phases (agent/phases.py). The comparison
+Each agent reports every few seconds how its ranks' time divides over their phases (agent/timing.py). The comparison
 needs all nodes: the ranks that wait may be on another node.
 """
 

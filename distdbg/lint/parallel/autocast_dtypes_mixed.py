@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
-
-DOCS = lint_entries("autocast-dtypes-mixed")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -21,9 +18,6 @@ def check(context: Context) -> Iterator[Hit]:
         if outer is None or not types[block] or not types[outer] or types[outer] == types[block]:
             continue
         yield Hit(
-            "autocast-dtypes-mixed",
-            "info",
-            "likely",
             site,
             f"this computes in {types[block]} inside of autocast to {types[outer]}",
             related=((regions[outer], f"autocast to {types[outer]}"),),

@@ -6,10 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-
-DOCS = lint_entries("checkpoint-module-prefix")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -19,16 +16,11 @@ def check(context: Context) -> Iterator[Hit]:
     saves = [c for c in script.calls("save") if script.call_names[c] == "torch.save"]
     for call in script.calls("state_dict"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if not isinstance(owner, (ast.Name, ast.Attribute)) or (
-            isinstance(owner, ast.Attribute) and owner.attr == "module"
-        ):
+        if not isinstance(owner, (ast.Name, ast.Attribute)) or getattr(owner, "attr", "") == "module":
             continue
         if not _is_the_wrapper(context, owner, call) or not any(_reaches(context, call, save) for save in saves):
             continue
         yield Hit(
-            "checkpoint-module-prefix",
-            "info",
-            "likely",
             call,
             "this saves the wrapper's state_dict: every key begins with `module.`",
             related=((next(iter(values.sites(owner, "ddp"))), "wrapped here"),),
@@ -37,8 +29,7 @@ def check(context: Context) -> Iterator[Hit]:
 
 def _is_the_wrapper(context: Context, owner: ast.expr, call: ast.Call) -> bool:
     """Bound to nothing but the wrapper, or bound to it above in the same function."""
-    key = context.values.key(owner)
-    bound = [a for a in context.script.all(ast.Assign) if any(context.values.key(t) == key for t in a.targets)]
+    bound = context.values.assignments(owner)
     wraps = [a for a in bound if isinstance(a.value, ast.Call) and context.values.kind(a.value) == "ddp"]
     if not wraps or any(isinstance(a.value, ast.Attribute) for a in bound):
         return False

@@ -6,11 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument
 
-DOCS = lint_entries("checkpoint-not-atomic")
 _RENAMES = re.compile(r"(?:^|\.)(?:replace|rename|move|copyfile|copy2?)$|atomic", re.IGNORECASE)
 
 
@@ -24,9 +22,10 @@ def check(context: Context) -> Iterator[Hit]:
         path = argument(call, 1, "f")
         if script.call_names[call] != "torch.save" or path is None or _name(path) not in names:
             continue
-        if _again_and_again(context, call) and not _made_anew(context, path):
+        again_and_again = any(script.loops_around(way) for way in context.values.ways_to(call, 4))
+        if again_and_again and not _made_anew(context, path):
             text = f"each save overwrites {script.source(path)}, which a restart loads: a job killed meanwhile has none"
-            yield Hit("checkpoint-not-atomic", "info", "likely", call, text)
+            yield Hit(call, text)
 
 
 def _name(path: ast.expr) -> str:
@@ -39,20 +38,10 @@ def _name(path: ast.expr) -> str:
     return ""
 
 
-def _again_and_again(context: Context, call: ast.AST, depth: int = 0) -> bool:
-    """In a loop, or in a function that is called in one."""
-    if context.script.loops_around(call):
-        return True
-    function = context.script.function_of(call)
-    callers = context.values.callers.get(function, []) if function is not None else []
-    return depth < 4 and any(_again_and_again(context, c, depth + 1) for c in callers)
-
-
 def _made_anew(context: Context, path: ast.expr) -> bool:
     """Another path for each epoch: bound in a loop, or given to the function by each of its callers."""
-    key = context.values.key(path)
     function = context.script.function_of(path)
     if function is not None and isinstance(path, ast.Name) and path.id in {a.arg for a in function.args.args}:
         return True
-    bound = [a for a in context.script.all(ast.Assign) if any(context.values.key(t) == key for t in a.targets)]
-    return key is not None and any(context.script.loops_around(a) or isinstance(a.value, ast.JoinedStr) for a in bound)
+    bound = context.values.assignments(path)
+    return any(context.script.loops_around(a) or isinstance(a.value, ast.JoinedStr) for a in bound)

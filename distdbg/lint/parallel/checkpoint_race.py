@@ -6,11 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, names_in
 
-DOCS = lint_entries("checkpoint-race")
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
 _REMOVES = {"remove", "unlink", "rmtree"}
 
@@ -25,31 +23,29 @@ def check(context: Context) -> Iterator[Hit]:
         path = _path(context, call)
         if path is None or context.ranks.guarded(call) or _for_this_rank(context, path):
             continue
-        last = context.script.call_names[call].rpartition(".")[2]
-        does = "saves" if last == "save" else "removes"
+        saves = context.script.last_names[call] == "save"
+        sure = saves and _certain(context, call, path)
+        does = "saves" if saves else "removes"
         yield Hit(
-            "checkpoint-race",
-            "warning" if last == "save" and _certain(context, call, path) else "info",
-            "likely" if last == "save" and _certain(context, call, path) else "possible",
             call,
             f"every rank that comes here {does} {context.script.source(path)[:60]}, and no `if` keeps it to one rank",
+            "likely" if sure else "possible",
+            severity="warning" if sure else "info",
         )
 
 
 def _path(context: Context, call: ast.Call) -> ast.expr | None:
     """The path of a save by torch, or of a removed checkpoint."""
-    name = context.script.call_names[call]
-    last = name.rpartition(".")[2]
-    if name == "torch.save":
+    if context.script.call_names[call] == "torch.save":
         return argument(call, 1, "f")
-    if last in _REMOVES and isinstance(call.func, ast.Attribute) and call.args:
+    if context.script.last_names[call] in _REMOVES and isinstance(call.func, ast.Attribute) and call.args:
         path = call.args[0]
         return path if any(_CHECKPOINT.search(w) for w in names_in(path)) else None
     return None
 
 
 def _for_this_rank(context: Context, path: ast.expr) -> bool:
-    """The rank, or a buffer, stands in the path: by itself or through the variables that it is made of."""
+    """Whether the rank, or a buffer, is part of the path: directly or through variables."""
     if context.ranks.mentions(path) or any(
         re.search(r"buffer|bytesio|tmp|temp", w, re.IGNORECASE) for w in names_in(path)
     ):
@@ -70,7 +66,7 @@ def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:
     script = context.script
     if not context.starts_group or not script.calls("DistributedDataParallel", "DDP"):
         return False
-    if not isinstance(path, (ast.Constant, ast.JoinedStr)) and not isinstance(path, ast.Name):
+    if not isinstance(path, (ast.Constant, ast.JoinedStr, ast.Name)):
         return False
     node: ast.AST = call
     for _ in range(6):
@@ -107,11 +103,9 @@ def _local_rank_only(context: Context) -> Iterator[Hit]:
             if test is not None and guard not in seen and _asks_local(context, test):
                 seen.add(guard)
                 yield Hit(
-                    "checkpoint-race",
-                    "warning",
-                    "likely",
                     guard,
                     "local rank 0 of every node saves here: on a shared disk several nodes write one file",
+                    severity="warning",
                     related=((call, "the save"),),
                 )
 

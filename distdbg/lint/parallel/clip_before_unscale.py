@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit, Insert
-from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.events import Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS
-
-DOCS = lint_entries("clip-before-unscale")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -24,17 +21,15 @@ def check(context: Context) -> Iterator[Hit]:
             if step is not None and not any(e.kind == "unscale" and not e.excludes(clip) for e in does):
                 seen.add(clip.call)
                 yield Hit(
-                    "clip-before-unscale",
-                    "warning",
-                    "certain" if clip.call is clip.top else "likely",
                     clip.call,
                     "gradients are clipped here while they still carry the GradScaler's factor",
+                    "certain" if clip.call is clip.top else "likely",
                     related=((step.call, "the step of the scaler"),),
                     fix=_fix(context, clip.call, step.call),
                 )
 
 
-def _step_after(does: list[Event], clip: Event) -> Event | None:
+def _step_after(does: list[TrainingEvent], clip: TrainingEvent) -> TrainingEvent | None:
     """The scaler's step that follows, where a scaled backward pass went before on the same way."""
     place = does.index(clip)
     before = [e for e in does[:place] if e.kind == "backward" and Events.scaled(e) and not e.excludes(clip)]

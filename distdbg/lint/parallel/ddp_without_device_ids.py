@@ -1,4 +1,4 @@
-"""DDP over GPUs that was told of no device, in a process that never chose one."""
+"""DDP over GPUs without device_ids, in a process that never chose a device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, has_stars
 
-DOCS = lint_entries("ddp-without-device-ids")
 _CHOOSES = re.compile(
     r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
 )
@@ -26,17 +24,11 @@ def check(context: Context) -> Iterator[Hit]:
         if context.script.call_names[wrap].startswith("torch.") and not has_stars(wrap):
             on_gpu = any(_on_gpu(c) for c in context.script.calls("cuda", "to"))
             if argument(wrap, 1, "device_ids") is None and on_gpu:
-                yield Hit(
-                    "ddp-without-device-ids",
-                    "warning",
-                    "likely",
-                    wrap,
-                    "DDP gets no device_ids, and nothing here chooses a GPU: every rank's default is GPU 0",
-                )
+                yield Hit(wrap, "DDP gets no device_ids, and nothing here chooses a GPU: every rank's default is GPU 0")
 
 
 def _on_gpu(call: ast.Call) -> bool:
-    """`.cuda()` or `.to('cuda')`: the default device, whatever that is."""
+    """`.cuda()` or `.to('cuda')`: the default device."""
     last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     first = call.args[0] if call.args else None
     return (last == "cuda" and first is None) or (isinstance(first, ast.Constant) and first.value == "cuda")

@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, has_stars
 from distdbg.lint.script.values import Key
 
-DOCS = lint_entries("fsdp-dtype-mismatch")
 _HALVES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16"}
 _DEVICE = re.compile(r"device|rank|gpu|cuda", re.IGNORECASE)
 _OTHERS = ("reduce_dtype", "buffer_dtype", "output_dtype")
@@ -33,9 +31,11 @@ def check(context: Context) -> Iterator[Hit]:
         key = context.values.key(site.args[0]) if site.args else None
         where = made.get(key) if uses and key is not None else None
         if where is not None and where[0] == asked:
-            yield Hit("fsdp-dtype-mismatch", "info", "likely", policy,
-                      f"there is no float32 to keep: the model that this is for is in {asked} already",
-                      related=((where[1], f"made {asked}"),))  # fmt: skip
+            yield Hit(
+                policy,
+                f"there is no float32 to keep: the model that this is for is in {asked} already",
+                related=((where[1], f"made {asked}"),),
+            )
             return
 
 
@@ -62,21 +62,19 @@ def _made_half(context: Context) -> Iterator[tuple[Key, tuple[str, ast.AST]]]:
 def _widens(context: Context, call: ast.Call) -> bool:
     """`.float()`, `.to(torch.float32)`, and what may be: `.to(dtype)`, `.to(other)`."""
     given = [*call.args, *(k.value for k in call.keywords if k.arg in ("dtype", "other"))]
-    if context.script.call_names[call].rpartition(".")[2] in ("float", "double"):
+    if context.script.last_names[call] in ("float", "double"):
         return True
-    names = [
-        context.script.dotted(one).rpartition(".")[2] for one in given if isinstance(one, (ast.Name, ast.Attribute))
-    ]
+    words = [one for one in given if isinstance(one, (ast.Name, ast.Attribute))]
+    names = [context.script.dotted(one).rpartition(".")[2] for one in words]
     return any(name not in _HALVES and not _DEVICE.search(name) for name in names)
 
 
 def _given(context: Context, call: ast.Call) -> str:
     """The half-precision type that this call makes its object of; empty for any other."""
-    last = context.script.call_names[call].rpartition(".")[2]
+    last = context.script.last_names[call]
     if last in _HALVES:
         return _HALVES[last]
-    names = ("dtype", "torch_dtype")
-    found = next((k.value for k in call.keywords if k.arg in names), None)
+    found = argument(call, -1, "dtype") or argument(call, -1, "torch_dtype")
     if found is None and last == "to":
         found = next((one for one in call.args if _dtype(context, one)), None)
     return _dtype(context, found)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 
-DOCS = lint_entries("fsdp-layer-left-out")
 _PASS_ON = {"enumerate", "reversed", "list", "tqdm"}
 
 
@@ -24,8 +22,11 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         last = part.slice.upper is not None if isinstance(part.slice, ast.Slice) else False
         if not any(_takes(one, last=last) for one in script.all(ast.Subscript) if one is not part):
-            yield Hit("fsdp-layer-left-out", "warning", "likely", call, f"only {ast.unparse(part)} become FSDP units",
-                      related=((part, "the other layers are gathered with the unit around them"),))  # fmt: skip
+            yield Hit(
+                call,
+                f"only {ast.unparse(part)} become FSDP units",
+                related=((part, "the other layers are gathered with the unit around them"),),
+            )
 
 
 def _part(iterated: ast.expr) -> ast.Subscript | None:
@@ -41,7 +42,7 @@ def _part(iterated: ast.expr) -> ast.Subscript | None:
 
 
 def _takes(node: ast.Subscript, *, last: bool) -> bool:
-    """`x[-1]`, `x[-2:]` for what is last; `x[0]`, `x[:2]` for what is first: under whatever name."""
+    """`x[-1]`, `x[-2:]` for the last ones; `x[0]`, `x[:2]` for the first ones: under any name."""
     for one in (node.slice.lower, node.slice.upper) if isinstance(node.slice, ast.Slice) else (node.slice,):
         negative = isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub)
         if negative if last else isinstance(one, ast.Constant) and isinstance(one.value, int):

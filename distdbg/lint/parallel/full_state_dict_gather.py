@@ -5,36 +5,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import argument, has_stars
-
-DOCS = lint_entries("full-state-dict-gather")
+from distdbg.lint.script.script import argument, has_stars, is_constant
 
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
-    for call in script.calls("FullStateDictConfig"):
-        if _missing(call, "offload_to_cpu", 0):
-            yield _hit(call)
+    found = [call for call in script.calls("FullStateDictConfig") if _missing(call, "offload_to_cpu", 0)]
     for call in script.calls("StateDictOptions"):
-        full = argument(call, 0, "full_state_dict")
-        asked = (
-            isinstance(full, ast.Constant) and full.value is True and argument(call, -1, "broadcast_from_rank0") is None
-        )
-        if asked and _missing(call, "cpu_offload", 1):
-            yield _hit(call)
+        full = is_constant(argument(call, 0, "full_state_dict"), True)
+        if full and argument(call, -1, "broadcast_from_rank0") is None and _missing(call, "cpu_offload", 1):
+            found.append(call)
     for call in script.calls("state_dict_type", "set_state_dict_type"):
         kind = argument(call, 1, "state_dict_type")
         whole = kind is not None and script.dotted(kind).endswith("StateDictType.FULL_STATE_DICT")
         if whole and argument(call, 2, "state_dict_config") is None and not has_stars(call) and _saves(context, call):
-            yield _hit(call)
+            found.append(call)
+    yield from (Hit(call, "this gathers the whole model onto the GPU of every rank") for call in found)
 
 
 def _missing(call: ast.Call, name: str, place: int) -> bool:
     """Not given, or given as False; not what a variable decides."""
     given = argument(call, place, name)
-    return not has_stars(call) and (given is None or (isinstance(given, ast.Constant) and given.value is False))
+    return not has_stars(call) and (given is None or is_constant(given, False))
 
 
 def _saves(context: Context, call: ast.Call) -> bool:
@@ -42,10 +35,5 @@ def _saves(context: Context, call: ast.Call) -> bool:
     statement = context.script.statement_of(call)
     place = statement if isinstance(statement, (ast.With, ast.AsyncWith)) else context.script.function_of(call)
     inner = context.script.within(place or context.script.module_of(call), ast.Call)
-    names = {context.script.call_names[c].rpartition(".")[2] for c in inner}
+    names = {context.script.last_names[c] for c in inner}
     return "state_dict" in names and "load_state_dict" not in names
-
-
-def _hit(call: ast.Call) -> Hit:
-    text = "this gathers the whole model onto the GPU of every rank"
-    return Hit("full-state-dict-gather", "info", "likely", call, text)

@@ -6,11 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument
 
-DOCS = lint_entries("gpu-shared-by-ranks")
 _SEES_ONE = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
 
 
@@ -18,14 +16,18 @@ def check(context: Context) -> Iterator[Hit]:
     script = context.script
     if context.frameworks or not script.calls("init_process_group") or _SEES_ONE.search(script.text):
         return
+    chosen: list[ast.Call] = []
     for call in script.calls("set_device"):
         given = argument(call, 0, "device")
-        if script.call_names[call] == "torch.cuda.set_device" and _is_number(given) and not context.ranks.guarded(call):
-            yield _hit(context, call)
+        if script.call_names[call] == "torch.cuda.set_device" and _is_number(given):
+            chosen.append(call)
     for wrap in context.values.of_kind("ddp"):
         match argument(wrap, 1, "device_ids"):
-            case ast.List(elts=[one]) if _is_number(one) and not context.ranks.guarded(wrap):
-                yield _hit(context, wrap)
+            case ast.List(elts=[one]) if _is_number(one):
+                chosen.append(wrap)
+    for call in chosen:
+        if not context.ranks.guarded(call):
+            yield Hit(call, f"{script.source(call)[:60]} puts every rank of a node on one GPU")
 
 
 def _is_number(node: ast.expr | None) -> bool:
@@ -35,8 +37,3 @@ def _is_number(node: ast.expr | None) -> bool:
         case ast.Constant(value=str(text)):
             return re.fullmatch(r"cuda:\d+", text) is not None
     return False
-
-
-def _hit(context: Context, call: ast.Call) -> Hit:
-    text = f"{context.script.source(call)[:60]} puts every rank of a node on one GPU"
-    return Hit("gpu-shared-by-ranks", "warning", "likely", call, text)

@@ -6,13 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.script import names_in
+from distdbg.lint.script.script import argument, names_in
 
-DOCS = lint_entries("loss-outside-autocast")
 _FUNCTIONS = ("cross_entropy", "nll_loss")
 _CLASSES = {"CrossEntropyLoss", "NLLLoss"}
 _MODEL = re.compile(r"model|net|module|encoder|decoder|backbone|classifier|head|ddp|fsdp", re.IGNORECASE)
@@ -33,18 +31,8 @@ def check(context: Context) -> Iterator[Hit]:
                 continue
             output = _output(context, block, call)
             if output and _goes_backward(context, call, backward) and not _autocast.reaches(context, call):
-                yield _hit(call, output, site)
-
-
-def _hit(call: ast.Call, output: str, site: ast.Call) -> Hit:
-    return Hit(
-        "loss-outside-autocast",
-        "warning",
-        "likely",
-        call,
-        f"{output} comes out of autocast, and this loss of it is computed outside, in sixteen bits",
-        related=((site, "autocast of the forward pass"),),
-    )
+                text = f"{output} comes out of autocast, and this loss of it is computed outside, in sixteen bits"
+                yield Hit(call, text, related=((site, "autocast of the forward pass"),))
 
 
 def _is_loss(context: Context, call: ast.Call) -> bool:
@@ -61,14 +49,14 @@ def _is_loss(context: Context, call: ast.Call) -> bool:
 def _output(context: Context, block: ast.AST, loss: ast.Call) -> str:
     """The name of a model's output that the block makes and the loss takes as it is."""
     script = context.script
-    given = loss.args[0] if loss.args else next((k.value for k in loss.keywords if k.arg == "input"), None)
+    given = argument(loss, 0, "input")
     words = names_in(given) if given is not None else set()
     if words & _CASTS:
         return ""
     made = {name for a in script.within(block, ast.Assign) if _of_model(context, a.value) for name in _names(a)}
-    again = {name for a in script.all(ast.Assign) if script.end[block] <= script.begin[a] < script.begin[loss]
-             for name in _names(a)}  # fmt: skip
-    return next(iter(sorted((words & made) - again)), "")
+    between = [a for a in script.all(ast.Assign) if script.end[block] <= script.begin[a] < script.begin[loss]]
+    again = {name for a in between for name in _names(a)}
+    return min((words & made) - again, default="")
 
 
 def _names(assigned: ast.Assign) -> set[str]:
@@ -79,7 +67,7 @@ def _of_model(context: Context, value: ast.expr) -> bool:
     if not isinstance(value, ast.Call) or isinstance(value.func, ast.Call):
         return False
     kinds = {context.values.kind(s) for s in context.values.sites(value.func)}
-    last = context.script.call_names[value].rpartition(".")[2]
+    last = context.script.last_names[value]
     return bool(kinds & {"module", "ddp", "fsdp", "instance"}) or _MODEL.search(last) is not None
 
 

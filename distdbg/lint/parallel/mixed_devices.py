@@ -7,13 +7,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.devices import to_gpu
 from distdbg.lint.script.plain_tensors import plain_tensors
 from distdbg.lint.script.script import Loop
 
-DOCS = lint_entries("mixed-devices")
 _LOSS = re.compile(r"^torch\.nn\.(?:\w+Loss|functional\.(?:\w+_loss|cross_entropy|binary_cross_entropy\w*|kl_div))$")
 #: a script that names no other device than the CPU has nothing to mix
 _ON_CPU, _ON_GPU = re.compile(r"[\"']cpu[\"']"), re.compile(r"cuda|xpu|mps|hpu|npu|accelerator")
@@ -24,30 +22,19 @@ def check(context: Context) -> Iterator[Hit]:
     script = context.script
     if context.frameworks or (_ON_CPU.search(script.text) and not _ON_GPU.search(script.text)):
         return
-    yield from _left_behind(context)
+    for kept in plain_tensors(context):
+        text = f"self.{kept.name} stays on the host when the module is moved: it is no buffer"
+        yield Hit(kept.operation, text, related=((kept.made, "made here"), (kept.moved, "moved here")))
     for loop in script.all(ast.For):
         names = list(_batch(loop.target))
         moved = [name for name in names if _moves(context, loop, name)]
-        if (
-            not moved
-            or len(moved) == len(names)
-            or context.loops.kinds.get(loop) != "batch"
-            or _comes_back(context, loop)
-        ):
+        if not 0 < len(moved) < len(names) or context.loops.kinds.get(loop) != "batch" or _comes_back(context, loop):
             continue
         for name in names:
             call = _only_for_a_loss(context, loop, name) if name not in moved else None
             if call is not None:
                 text = f"{script.source(call)[:60]} gets `{name}` from the host, and `{moved[0]}` was moved to the GPU"
-                yield Hit("mixed-devices", "warning", "likely", call, text,
-                          related=((loop, "where the batch comes from"),))  # fmt: skip
-
-
-def _left_behind(context: Context) -> Iterator[Hit]:
-    for found in plain_tensors(context):
-        text = f"self.{found.name} stays on the host when the module is moved: it is no buffer"
-        yield Hit("mixed-devices", "warning", "likely", found.operation, text,
-                  related=((found.made, "made here"), (found.moved, "moved here")))  # fmt: skip
+                yield Hit(call, text, related=((loop, "where the batch comes from"),))
 
 
 def _batch(target: ast.expr) -> Iterator[str]:
@@ -73,9 +60,10 @@ def _moves(context: Context, loop: Loop, name: str) -> bool:
 
 def _comes_back(context: Context, loop: Loop) -> bool:
     """Something is taken to the host in the loop: the loss may be computed there."""
-    return any(
-        isinstance(n, ast.Attribute) and n.attr in ("cpu", "numpy") for n in context.script.within(loop, ast.Attribute)
-    ) or any(isinstance(n.value, str) and n.value == "cpu" for n in context.script.within(loop, ast.Constant))
+    script = context.script
+    return any(n.attr in ("cpu", "numpy") for n in script.within(loop, ast.Attribute)) or any(
+        n.value == "cpu" for n in script.within(loop, ast.Constant)
+    )
 
 
 def _only_for_a_loss(context: Context, loop: Loop, name: str) -> ast.Call | None:

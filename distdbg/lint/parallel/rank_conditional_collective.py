@@ -8,19 +8,17 @@ import re
 import sys
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import collective
-from distdbg.lint.script.ranks import Guard
+from distdbg.lint.script.ranks import RankGuard
 from distdbg.lint.script.script import Function, names_in
 
-DOCS = lint_entries("rank-conditional-collective")
 _DEEPEST = 4
 #: a part of a test that asks whether there are several ranks: in a job all of them answer alike
 _SEVERAL = re.compile(
     r"rank|world_?size|initialized|(?:^|_)ddp|distributed(?!_?type)|n_?gpus?$|num_processes", re.IGNORECASE
 )
-#: where calls begin that wait for no rank, `()` and `[]` for what is called on a value; collectives are told before
+#: first parts of calls that wait for no rank, `()` and `[]` for calls on a value; collectives are recognized before
 _KNOWN = sys.stdlib_module_names | {"torch", "numpy", "tqdm", "()", "[]"}
 _WAITS_FOR_NOBODY = re.compile(
     r"(?:^|[._])log|print|writer|bar\.|\.(?:\w+_|append|extend|update|close|flush|to|cuda|cpu|eval|load_state_dict)$",
@@ -75,7 +73,7 @@ def _only_a_way(context: Context, call: ast.Call) -> bool:
     return False
 
 
-def _about_something_else(context: Context, guard: Guard, call: ast.Call) -> bool:
+def _about_something_else(context: Context, guard: RankGuard, call: ast.Call) -> bool:
     """`if sharded or rank == 0`; `if not sharded and rank != 0: return` … `if sharded: …`: the other half decides."""
     if not isinstance(guard.test, ast.BoolOp):
         return False
@@ -88,7 +86,7 @@ def _about_something_else(context: Context, guard: Guard, call: ast.Call) -> boo
     return any(words & names_in(test) for test in tests)
 
 
-def _answered(context: Context, guard: Guard, call: ast.Call, name: str) -> bool:
+def _answered(context: Context, guard: RankGuard, call: ast.Call, name: str) -> bool:
     """Do the ranks on the other side of this guard come to such a collective as well?
 
     `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other
@@ -123,20 +121,14 @@ def _family(name: str) -> str:
     return name.rpartition(".")[2].split("_", maxsplit=1)[0]
 
 
-def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: Guard) -> Hit:
+def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: RankGuard) -> Hit:
     test = context.script.source(guard.test) if guard.test is not None else ""
     side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
     way = "" if inner is call else f", by way of {context.script.source(call.func)}"
     return Hit(
-        "rank-conditional-collective",
-        "error",
-        "certain" if inner is call and not _only_beside(guard) else "likely",
         inner,
-        f"{name} stands {side} (line {guard.node.lineno}){way}: the other ranks do not come to it",
+        f"{name} is {side} (line {guard.node.lineno}){way}: the other ranks do not enter it",
+        # a test of several parts may be true on all ranks alike
+        "certain" if inner is call and not isinstance(guard.test, ast.BoolOp) else "likely",
         related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
     )
-
-
-def _only_beside(guard: Guard) -> bool:
-    """A test of several parts may be true on all ranks alike."""
-    return isinstance(guard.test, ast.BoolOp)

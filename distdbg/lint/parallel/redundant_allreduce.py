@@ -6,16 +6,17 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
+from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import LOOPS, names_in
 
-DOCS = lint_entries("redundant-allreduce")
 _HELD_BACK = re.compile(
     r"no_sync|require_backward_grad_sync|requires_gradient_sync|gradient_sync|accelerator\.accumulate\(|no_backward_sync|block_\w*sync|skip_\w*sync|"
     r"is_last_backward|set_is_last|block_backward_sync|GradBucket"
 )
+#: `self.optimizer_step(…)`, whoever does it in the end
+_STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -35,11 +36,11 @@ def check(context: Context) -> Iterator[Hit]:
 
 def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
     if wrapper == "ddp":
-        return Hit("redundant-allreduce", "warning", "likely", node, text)
+        return Hit(node, text)
     if wrapper == "fsdp":
         why = "under FSDP gradients that are not reduced cost memory: whoever reduces each micro-batch may mean it"
-        return Hit("redundant-allreduce", "info", "likely", node, f"{text}; {why}")
-    return Hit("redundant-allreduce", "info", "possible", node, f"{text}, if the model is wrapped in DDP or FSDP")
+        return Hit(node, f"{text}; {why}", severity="info")
+    return Hit(node, f"{text}, if the model is wrapped in DDP or FSDP", "possible", severity="info")
 
 
 def _in_a_train_step(context: Context) -> Iterator[Hit]:
@@ -49,34 +50,26 @@ def _in_a_train_step(context: Context) -> Iterator[Hit]:
         if function is None or context.loops.kinds[loop] == "epoch":
             continue
         given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
-        if not ({"model"} <= given and "optimizer" in given):
+        if not given >= {"model", "optimizer"}:
             continue
         does = context.loops.does(loop)
         back = [e for e in does if e.kind == "backward"]
-        if back and not any(e.kind in ("step", "scaler_step", "zero") for e in context.loops.does(function)):
+        if back and not any(e.kind in (*STEPS, "zero") for e in context.loops.does(function)):
             yield _hit(back[0].top, "", "each round of this loop averages all gradients over the ranks")
 
 
 def _in_a_branch(context: Context) -> Iterator[Hit]:
     """`if accumulating: forward and backward` beside a branch that also steps."""
-    for node in context.script.all(ast.If):
+    script = context.script
+    for node in script.all(ast.If):
         if not any(ACCUMULATES.search(w) for w in names_in(node.test)):
             continue
         does = context.loops.does(node)
-        mine = [e for e in does if (node, True) in e.branches or _inside(context, node.body, e.top)]
+        mine = [e for e in does if (node, True) in e.branches or any(script.contains(s, e.top) for s in node.body)]
         other = [e for e in does if e not in mine]
         back = [e for e in mine if e.kind == "backward"]
-        if not back or not context.distributed or any(e.kind in ("step", "scaler_step") for e in mine):
+        if not back or not context.distributed or any(e.kind in STEPS for e in mine):
             continue
-        otherwise = [c for s in node.orelse for c in context.script.within(s, ast.Call)]
-        if any(e.kind in ("step", "scaler_step") for e in other) or any(_steps(context, c) for c in otherwise):
+        otherwise = [script.call_names[c] for s in node.orelse for c in script.within(s, ast.Call)]
+        if any(e.kind in STEPS for e in other) or any(map(_STEPS_BY_NAME.search, otherwise)):
             yield _hit(back[0].top, "", "an accumulating backward pass averages all gradients over the ranks")
-
-
-def _steps(context: Context, call: ast.Call) -> bool:
-    """`self.optimizer_step(…)`, whoever does it in the end."""
-    return re.search(r"optim\w*_step$|optimizer\.step$", context.script.call_names[call]) is not None
-
-
-def _inside(context: Context, body: list[ast.stmt], node: ast.AST) -> bool:
-    return any(context.script.contains(statement, node) for statement in body)

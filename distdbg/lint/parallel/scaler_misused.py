@@ -6,13 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
-from distdbg.lint.script.events import Event, Events, carrier
+from distdbg.lint.script.events import Events, TrainingEvent, carrier
 from distdbg.lint.script.script import argument
 
-DOCS = lint_entries("scaler-misused")
 _SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
 
 
@@ -26,7 +24,8 @@ def check(context: Context) -> Iterator[Hit]:
             yield from _past_the_scaler(does, scaled)
         steps = [e for e in does if e.kind == "scaler_step"]
         if steps and not any(e.kind == "update" for e in does) and not context.script.calls("update"):
-            yield _hit(steps[0], "certain", "scaler.step without scaler.update: the scale never adapts", scaled[0])
+            text = "scaler.step without scaler.update: the scale never adapts"
+            yield Hit(steps[0].call, text, "certain", related=((scaled[0].call, "the loss is scaled"),))
 
     yield from _of_the_wrong_type(context)
 
@@ -42,16 +41,15 @@ def _of_the_wrong_type(context: Context) -> Iterator[Hit]:
     block, site = regions[0]
     related: tuple[tuple[ast.AST, str], ...] = ((site, "autocast"),)
     if types == {"bfloat16"} and len(scalers) == 1 and argument(scalers[0], -1, "enabled") is None:
-        if any(Events.scaled(Event("backward", b, b, ())) for b in backward):
+        if any(Events.scaled(TrainingEvent("backward", b, b, ())) for b in backward):
             text = "bfloat16 has the range of float32: this scaler only costs time, and skips steps"
-            yield Hit("scaler-misused", "info", "likely", scalers[0], text, related=related)
+            yield Hit(scalers[0], text, severity="info", related=related)
     elif types == {"float16"} and not any(map(_SCALES.search, _words(context))):
         for call in backward:
-            if context.script.scopes[call] is context.script.scopes[block] and _assigned_in(
-                context, block, carrier(call)
-            ):
+            same = context.script.scopes[call] is context.script.scopes[block]
+            if same and _assigned_in(context, block, carrier(call)):
                 text = "float16 autocast without a GradScaler: small gradients become zero"
-                yield Hit("scaler-misused", "warning", "likely", call, text, related=related)
+                yield Hit(call, text, severity="warning", related=related)
                 return
 
 
@@ -66,17 +64,11 @@ def _assigned_in(context: Context, block: ast.AST, name: str | None) -> bool:
     return name is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets)
 
 
-def _past_the_scaler(does: list[Event], scaled: list[Event]) -> Iterator[Hit]:
+def _past_the_scaler(does: list[TrainingEvent], scaled: list[TrainingEvent]) -> Iterator[Hit]:
     for step in (e for e in does if e.kind == "step"):
         before = [e for e in scaled if not e.excludes(step) and does.index(e) < does.index(step)]
         plain = [e for e in does if e.kind == "backward" and e not in scaled and not e.excludes(step)]
         mended = [e for e in does if e.kind in ("scaler_step", "unscale") and not e.excludes(step)]
         if before and not plain and not mended:
-            yield _hit(step, "likely", "the loss is scaled, but the optimizer steps past the scaler", before[0])
-
-
-def _hit(event: Event, sure: str, text: str, scaled: Event) -> Hit:
-    related: tuple[tuple[ast.AST, str], ...] = ((scaled.call, "the loss is scaled"),)
-    if sure == "certain":
-        return Hit("scaler-misused", "error", "certain", event.call, text, related=related)
-    return Hit("scaler-misused", "error", "likely", event.call, text, related=related)
+            text = "the loss is scaled, but the optimizer steps past the scaler"
+            yield Hit(step.call, text, related=((before[0].call, "the loss is scaled"),))

@@ -6,10 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-
-DOCS = lint_entries("weights-desynced")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -26,9 +23,6 @@ def check(context: Context) -> Iterator[Hit]:
         same = script.scopes[wrap] is script.scopes[call] and script.begin[wrap] < script.begin[call]
         if same and not guards[0].node.orelse and not _may_be_all(context, guards[0].test):
             yield Hit(
-                "weights-desynced",
-                "error",
-                "likely",
                 call,
                 "only some ranks load these weights, after DDP has made all ranks equal",
                 related=((guards[0].node, "asks for the rank"), (wrap, "wrapped here")),
@@ -36,7 +30,7 @@ def check(context: Context) -> Iterator[Hit]:
 
 
 def _may_be_all(context: Context, test: ast.expr | None) -> bool:
-    """`args.resume or rank == 0`: not certain that anybody is left out."""
+    """`args.resume or rank == 0`: it is not certain that a rank is left out."""
     if isinstance(test, ast.BoolOp):
         return isinstance(test.op, ast.Or) or not any(context.ranks.asks(v) for v in test.values)
     return test is None

@@ -1,4 +1,4 @@
-"""Gradient accumulation: where several backward passes go before one step, and how the code tells them apart."""
+"""Find gradient accumulation: several backward passes before one step, and how the code distinguishes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distdbg.lint.rule import Context
-from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import LOOPS, Loop, names_in
 
 ACCUMULATES = re.compile(r"accum|grad_acc|micro", re.IGNORECASE)
@@ -19,7 +19,7 @@ class Accumulation:
     """`guard` is the `if` that lets the step happen; None where a loop of its own does the backward passes."""
 
     loop: Loop
-    backward: Event
+    backward: TrainingEvent
     guard: ast.If | None = None
 
 
@@ -34,11 +34,11 @@ def _by_modulo(context: Context) -> Iterator[Accumulation]:
     for loop in context.loops.training:
         does = context.loops.does(loop)
         back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
-        steps = [e for e in does if e.kind in ("step", "scaler_step") and not Events.managed(e)]
-        if len(back) == 0 or not steps:
+        steps = [e for e in does if e.kind in STEPS and not Events.managed(e)]
+        if not back or not steps:
             continue
         guards = [{n for n, held in s.branches if held and isinstance(n, ast.If) and _every_nth(n.test)} for s in steps]
-        common = set.intersection(*guards) if guards else set()
+        common = set.intersection(*guards)
         free = [e for e in back if not any(node in common for node, _ in e.branches)]
         if common and len(free) == len(back):
             yield Accumulation(loop, free[0], next(iter(common)))
@@ -58,20 +58,13 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
     """A loop that only goes backward, inside a loop that steps after it."""
     script = context.script
     for loop in script.all(*LOOPS):
-        kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "step", "scaler_step", "zero")]
+        kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
         back = [e for e in kinds if e.kind == "backward" and not Events.managed(e)]
         if not back or len(back) != len(kinds) or context.loops.kinds[loop] == "epoch":
             continue
         if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
             continue
         outer = next((o for o in script.loops_around(loop)), None)
-        if outer is not None and _steps_after(context, outer, loop):
+        after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
+        if any(e.kind in STEPS and not Events.managed(e) for e in after):
             yield Accumulation(loop, back[0])
-
-
-def _steps_after(context: Context, outer: Loop, loop: Loop) -> bool:
-    end = context.script.end[loop]
-    return any(
-        e.kind in ("step", "scaler_step") and not Events.managed(e) and context.script.begin[e.top] >= end
-        for e in context.loops.does(outer)
-    )

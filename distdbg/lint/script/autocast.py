@@ -1,4 +1,4 @@
-"""Where autocast is on, and in which dtype, as far as constants say."""
+"""Find where autocast is on, and in which dtype, as far as constants say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context
-from distdbg.lint.script.script import FUNCTIONS, argument
+from distdbg.lint.script.script import FUNCTIONS, argument, is_constant
 
 _WITHS = (ast.With, ast.AsyncWith)
 
@@ -15,14 +15,10 @@ def regions(context: Context) -> Iterator[tuple[ast.With | ast.AsyncWith, ast.Ca
     """Every `with` that may turn autocast on, with the call that makes its context."""
     for block in context.script.all(*_WITHS):
         for item in block.items:
-            sites = [s for s in context.values.sites(item.context_expr, "autocast") if not _off(context, s)]
-            if sites:
-                yield block, sites[0]
-
-
-def _off(context: Context, site: ast.Call) -> bool:
-    enabled = argument(site, 0 if _of_cuda(context, site) else 2, "enabled")
-    return isinstance(enabled, ast.Constant) and enabled.value is False
+            for site in context.values.sites(item.context_expr, "autocast"):
+                if not is_constant(argument(site, 0 if _of_cuda(context, site) else 2, "enabled"), False):
+                    yield block, site
+                    break
 
 
 def dtype(context: Context, site: ast.Call) -> str:
@@ -44,25 +40,17 @@ def _of_cuda(context: Context, site: ast.Call) -> bool:
 
 
 def around(context: Context, node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all that it stands in, through the callers of its function."""
-    seen: set[ast.AST] = set()
-    todo = [node]
-    while todo:
-        one = todo.pop()
+    """The node and everything around it, through the callers of its function."""
+    for one in context.values.ways_to(node):
         yield one
         yield from context.script.above(one)
-        function = context.script.function_of(one)
-        if function is not None and function not in seen:
-            seen.add(function)
-            todo += context.values.callers.get(function, [])
 
 
 def reaches(context: Context, node: ast.AST) -> bool:
     """May autocast be on here: by a `with` or a decorator above, or at one of the callers?"""
     blocks = {block for block, _ in regions(context)}
-    return any(o in blocks or (isinstance(o, FUNCTIONS) and _decorated(o)) for o in around(context, node))
-
-
-def _decorated(function: ast.AST) -> bool:
-    decorators: list[ast.expr] = getattr(function, "decorator_list", [])
-    return any("autocast" in ast.unparse(d) for d in decorators)
+    return any(
+        outer in blocks
+        or (isinstance(outer, FUNCTIONS) and any("autocast" in ast.unparse(d) for d in outer.decorator_list))
+        for outer in around(context, node)
+    )

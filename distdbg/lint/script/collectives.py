@@ -1,4 +1,4 @@
-"""Calls that every rank of a group must come to."""
+"""Find calls that every rank of a group must enter."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint.rule import Context
-from distdbg.lint.script.script import argument, names_in
+from distdbg.lint.script.script import argument, is_constant, names_in
 
 _OF_TORCH = of_kind(COLLECTIVE, SETUP) - {"init_process_group", "coalesced", "split_group", "shrink_group"}
 _OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
-#: under DDP alone save_state waits for nobody
+#: under DDP alone save_state waits for no rank
 _SAVES_TOGETHER = re.compile(
     r"(?:FullyShardedDataParallel|DeepSpeed|MegatronLM)Plugin\(|automatic_checkpoint_naming\s*=\s*True"
 )
-#: names that mean a collective whatever module or helper they come from
+#: names that mean a collective in any module or helper
 _UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_everyone"}
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
@@ -30,7 +30,11 @@ def collective(context: Context, call: ast.Call) -> str:
     if _CHECKPOINTS.match(name):
         return name if argument(call, -1, "no_dist") is None else ""
     if name.startswith("torch.distributed.") and last in _OF_TORCH:
-        smaller = _by_its_members(call) if last == "new_group" else _of_a_group(call, last)
+        if last == "new_group":  # with this ranks that are not in the group need not come to it
+            local = argument(call, 4, "use_local_synchronization")
+            smaller = local is not None and not (isinstance(local, ast.Constant) and not local.value)
+        else:
+            smaller = _of_a_group(call, last)
         return "" if smaller else f"dist.{last}"
     if not isinstance(call.func, ast.Attribute):
         return ""
@@ -43,25 +47,17 @@ def collective(context: Context, call: ast.Call) -> str:
 
 
 def _of_a_module(context: Context, function: ast.Attribute) -> bool:
-    """`comm.all_gather(…)` of an imported module; an object of that name may well stand for some of the ranks."""
+    """`comm.all_gather(…)` of an imported module; an object of that name may be a group of some ranks."""
     root: ast.expr = function
     while isinstance(root, ast.Attribute):
         root = root.value
     return isinstance(root, ast.Name) and root.id in context.script.file_of(root).names
 
 
-def _by_its_members(call: ast.Call) -> bool:
-    """Ranks that are not in the group need not come to `new_group(…, use_local_synchronization=True)`."""
-    alone = argument(call, 4, "use_local_synchronization")
-    return alone is not None and not (isinstance(alone, ast.Constant) and not alone.value)
-
-
 def _of_a_group(call: ast.Call, last: str) -> bool:
     """A collective of a smaller group is often guarded by who belongs to it."""
     given = argument(call, _GROUP_PLACE.get(last, -1), "group") or argument(call, -1, "process_group")
-    if given is None or (isinstance(given, ast.Constant) and given.value is None):
-        return False
-    return "WORLD" not in names_in(given)
+    return given is not None and not is_constant(given, None) and "WORLD" not in names_in(given)
 
 
 def _sharded_fully(context: Context, model: ast.expr) -> bool:
@@ -69,4 +65,4 @@ def _sharded_fully(context: Context, model: ast.expr) -> bool:
     sites = context.values.sites(model, "fsdp")
     if not sites or re.search(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|LocalStateDict", context.script.text):
         return False
-    return all(context.script.call_names[s].rpartition(".")[2] != "fully_shard" for s in sites)
+    return all(context.script.last_names[s] != "fully_shard" for s in sites)

@@ -1,4 +1,4 @@
-"""Numbers that a file writes down, followed through names that are bound once."""
+"""Evaluate numbers that a file assigns to names once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Where a tensor is moved to, as far as the call says."""
+"""Find the device that a call moves a tensor to, as far as the call says."""
 
 from __future__ import annotations
 
 import ast
 import re
+
+from distdbg.lint.script.script import argument
 
 _DEVICE = re.compile(r"(?:^|_)(?:device|dev|rank|gpu|cuda)(?:_|$|:|\d)", re.IGNORECASE)
 
@@ -12,8 +14,7 @@ def to_gpu(call: ast.Call) -> bool:
     """`.cuda()`, `.to("cuda:0")`, `.to(device)`: what is called a device is taken for a GPU."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
         return True
-    given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
-    match given:
+    match argument(call, 0, "device"):
         case ast.Constant(value=str(name)):
             return name.startswith("cuda")
         case ast.Name(id=name) | ast.Attribute(attr=name):

@@ -1,6 +1,6 @@
-"""What a piece of code does to training, in the order of the source, functions of the same file followed.
+"""List what a piece of code does to training, in the order of the source, through functions of the same file.
 
-An event knows the `if` branches that it stands in, so that two of them can be told to exclude each other.
+An event has the `if` branches around it: events in branches that exclude each other are recognized.
 """
 
 from __future__ import annotations
@@ -9,34 +9,20 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
-from distdbg.lint.script.script import FUNCTIONS, Script
-from distdbg.lint.script.values import Values
+from distdbg.lint.script.script import FUNCTIONS, Script, argument
+from distdbg.lint.script.values import ValueFlow
 
-Kind = Literal[
-    "backward",
-    "step",
-    "scaler_step",
-    "zero",
-    "clip",
-    "unscale",
-    "update",
-    "schedule",
-    "eval",
-    "train",
-    "set_epoch",
-    "manual",
-]
+Kind = Literal["backward", "step", "scaler_step", "zero", "clip", "unscale", "update", "schedule", "eval", "train",
+               "set_epoch"]  # fmt: skip
+#: the step of an optimizer, by itself or by a scaler
+STEPS: tuple[Kind, ...] = ("step", "scaler_step")
 _BY_NAME: dict[str, Kind] = {
-    "zero_grad": "zero",
-    "_foreach_zero_": "zero",
-    "set_epoch": "set_epoch",
-    "clip_grad_norm_": "clip",
-    "clip_grad_value_": "clip",
-    "clip_grad_norm": "clip",
-    "unscale_": "unscale",
-}
+    "zero_grad": "zero", "_foreach_zero_": "zero", "set_epoch": "set_epoch", "unscale_": "unscale",
+    "clip_grad_norm_": "clip", "clip_grad_value_": "clip", "clip_grad_norm": "clip",
+}  # fmt: skip
 _SCALER = re.compile(r"scaler", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"optim|(?:^|_)opt(?:_|$|\d)", re.IGNORECASE)
 _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
@@ -47,7 +33,7 @@ _MOST = 400
 
 
 @dataclass(frozen=True)
-class Event:
+class TrainingEvent:
     """`call` is the node itself; `top` the call in the code that was asked about through which it is reached."""
 
     kind: Kind
@@ -60,14 +46,14 @@ class Event:
         function = self.call.func if isinstance(self.call, ast.Call) else None
         return function.value if isinstance(function, ast.Attribute) else None
 
-    def excludes(self, other: Event) -> bool:
-        """Do the two stand in different branches of one `if`?"""
+    def excludes(self, other: TrainingEvent) -> bool:
+        """Whether the two are in different branches of one `if`."""
         mine = dict(self.branches)
         return any(mine.get(node, held) != held for node, held in other.branches)
 
 
 class Events:
-    def __init__(self, script: Script, values: Values) -> None:
+    def __init__(self, script: Script, values: ValueFlow) -> None:
         self.script = script
         self.values = values
         self._kinds: dict[ast.AST, Kind] = {}
@@ -83,25 +69,20 @@ class Events:
         """Every such event of the file, at its own place."""
         return [node for node, kind in self._kinds.items() if kind in kinds]
 
-    def inside(self, node: ast.AST) -> list[Event]:
+    def inside(self, node: ast.AST) -> list[TrainingEvent]:
         """What `node` does, its own functions inlined; cut off after some hundred events."""
-        found: list[Event] = []
-        for event in self._inside(node, None, (), frozenset()):
-            found.append(event)
-            if len(found) >= _MOST:
-                break
-        return found
+        return list(islice(self._inside(node, None, (), frozenset()), _MOST))
 
     def _inside(
         self, node: ast.AST, top: ast.AST | None, above: tuple[tuple[ast.AST, bool], ...], seen: frozenset[ast.AST]
-    ) -> Iterator[Event]:
+    ) -> Iterator[TrainingEvent]:
         scope = node if isinstance(node, FUNCTIONS) else self.script.scopes[node]
         for inner in self.script.within(node, ast.Call, ast.Assign):
             if self.script.scopes[inner] is not scope:
                 continue
             kind = self._kinds.get(inner)
             if kind:
-                yield Event(kind, inner, top or inner, above + self._branches(inner, node))
+                yield TrainingEvent(kind, inner, top or inner, above + self._branches(inner, node))
             if isinstance(inner, ast.Call) and len(seen) < _DEEPEST:
                 for function in self.values.callees(inner):
                     if function not in seen and function.name not in ("__init__",):
@@ -155,25 +136,19 @@ class Events:
     def _mode(self, call: ast.Call, last: str) -> Kind | None:
         if last == "eval":
             return "eval" if not call.args else None
-        given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "mode"), None)
-        if given is None:
-            return "train"
+        given = argument(call, 0, "mode")
         if isinstance(given, ast.Constant):
             return "train" if given.value is True else "eval" if given.value is False else None
         return "train"
 
     @staticmethod
-    def scaled(backward: Event) -> bool:
+    def scaled(backward: TrainingEvent) -> bool:
         """`scaler.scale(loss).backward()`."""
-        receiver = backward.receiver
-        return (
-            isinstance(receiver, ast.Call)
-            and isinstance(receiver.func, ast.Attribute)
-            and receiver.func.attr == "scale"
-        )
+        made = backward.receiver
+        return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "scale"
 
     @staticmethod
-    def managed(event: Event) -> bool:
+    def managed(event: TrainingEvent) -> bool:
         """Done by an object that looks after the rest itself: Accelerate, DeepSpeed, Fabric, …"""
         receiver = event.receiver
         return receiver is not None and bool(_MANAGED.search(ast.unparse(receiver)))

@@ -1,4 +1,4 @@
-"""What constructors are called, and what passes an object on as it is."""
+"""Names of constructors that matter, and of calls that return their argument."""
 
 from __future__ import annotations
 
@@ -24,55 +24,17 @@ KINDS = {
     "autocast": "autocast",
 }
 #: f(x, …) stands for x
-WRAPPERS = frozenset(
-    [
-        "tqdm",
-        "trange",
-        "enumerate",
-        "iter",
-        "list",
-        "tuple",
-        "cycle",
-        "islice",
-        "zip",
-        "reversed",
-        "compile",
-        "track",
-        "convert_sync_batchnorm",
-        "DataParallel",
-        "initialize",
-        "unwrap_model",
-        "MetricLogger",
-        "progress_bar",
-        "prepare_model",
-        "prepare_data_loader",
-        "prepare_optimizer",
-        "setup",
-        "checkpoint_wrapper",
-        "fully_shard",
-        "DeviceLoader",
-        "PrefetchLoader",
-    ]
-)
+WRAPPERS = frozenset((
+    "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
+    "track", "convert_sync_batchnorm", "DataParallel", "initialize", "unwrap_model", "MetricLogger",
+    "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "checkpoint_wrapper",
+    "fully_shard", "DeviceLoader", "PrefetchLoader",
+))  # fmt: skip
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
 ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
 #: layers of torch.nn that have parameters
 WITH_PARAMETERS = {
-    "Linear",
-    "Bilinear",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose2d",
-    "Embedding",
-    "LayerNorm",
-    "GroupNorm",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "MultiheadAttention",
-    "Parameter",
-}
+    "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding", "LayerNorm", "GroupNorm",
+    "BatchNorm1d", "BatchNorm2d", "LSTM", "GRU", "RNN", "MultiheadAttention", "Parameter",
+}  # fmt: skip

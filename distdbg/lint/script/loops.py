@@ -1,4 +1,4 @@
-"""Loops told apart: over epochs, over batches, over micro-batches, and for evaluation."""
+"""Classify loops: over epochs, over batches, over micro-batches, and for evaluation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from functools import cached_property
 from typing import Literal
 
-from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, Script, names_in
-from distdbg.lint.script.values import Values
+from distdbg.lint.script.values import ValueFlow
 
 LoopKind = Literal["epoch", "batch", "micro", "other"]
 _EPOCH = re.compile(r"(?:^|_)(?:ep|epoch)s?(?:_|$|\d)|epoch", re.IGNORECASE)
@@ -31,13 +31,13 @@ def for_evaluation(name: str) -> bool:
 
 
 class Loops:
-    def __init__(self, script: Script, values: Values, events: Events) -> None:
+    def __init__(self, script: Script, values: ValueFlow, events: Events) -> None:
         self.script = script
         self.values = values
         self.events = events
-        self._inside: dict[ast.AST, list[Event]] = {}
+        self._inside: dict[ast.AST, list[TrainingEvent]] = {}
 
-    def does(self, node: ast.AST) -> list[Event]:
+    def does(self, node: ast.AST) -> list[TrainingEvent]:
         if node not in self._inside:
             self._inside[node] = self.events.inside(node)
         return self._inside[node]
@@ -59,37 +59,31 @@ class Loops:
             if any(_EPOCH.search(w) for w in words) and not any(_BATCHES.search(w) for w in names_in(loop.iter)):
                 return "epoch"
             words = words | names_in(loop.iter)
-        if any(_MICRO.search(w) for w in words) and self._around(loop):
+        inside = self.script.loops_around(loop) or self.script.function_of(loop) is not None
+        if inside and any(_MICRO.search(w) for w in words):
             return "micro"
-        if any(_EPOCH.search(w) for w in words) and self._holds_loop(loop):
+        if any(_EPOCH.search(w) for w in words) and self.script.within(loop, ast.Call):
             return "epoch"
         if any(_BATCHES.search(w) for w in words):
             return "batch"
         return "batch" if self.trains(loop) else "other"
 
-    def _around(self, loop: Loop) -> bool:
-        return bool(self.script.loops_around(loop)) or self.script.function_of(loop) is not None
-
-    def _holds_loop(self, loop: Loop) -> bool:
-        return bool(self.script.within(loop, ast.Call))
-
     def trains(self, loop: ast.AST) -> bool:
         """Does it go backward and step, in itself or in functions of this file?"""
         kinds = {event.kind for event in self.does(loop)}
-        return "backward" in kinds and bool(kinds & {"step", "scaler_step"})
+        return "backward" in kinds and not kinds.isdisjoint(STEPS)
 
     @cached_property
     def training(self) -> list[Loop]:
         """The innermost loops that both go backward and step: what a person calls the training loop."""
         found = [loop for loop in self.script.all(*LOOPS) if self.trains(loop)]
-        return [one for one in found if not self._reaches_another(one, found)]
-
-    def _reaches_another(self, loop: Loop, others: list[Loop]) -> bool:
-        """Is another training loop inside it, or in a function that it calls?"""
-        if any(o is not loop and self.script.contains(loop, o) for o in others):
-            return True
-        tops = {self.script.function_of(o): o for o in others if o is not loop}
-        return any(f in tops for f in self.reached(loop))
+        innermost = []
+        for loop in found:
+            others = [o for o in found if o is not loop]
+            called = {self.script.function_of(o) for o in others}
+            if not any(self.script.contains(loop, o) for o in others) and called.isdisjoint(self.reached(loop)):
+                innermost.append(loop)
+        return innermost
 
     def reached(self, node: ast.AST, deepest: int = 5) -> list[Function]:
         """Functions of this file that `node` may call, directly or not."""
@@ -105,7 +99,7 @@ class Loops:
         return list(seen)
 
     def in_evaluation(self, node: ast.AST) -> bool:
-        """By the name of the function that holds it, or of what the loop iterates."""
+        """Whether a node is in an evaluation, by the name of its function, or of what the loop iterates."""
         function = self.script.function_of(node)
         if function is not None and for_evaluation(function.name):
             return True

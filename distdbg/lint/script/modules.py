@@ -1,4 +1,4 @@
-"""Files that are linted together: what an import leads to, and what of it a script needs.
+"""Resolve imports between files that are linted together, and what a script needs of them.
 
 A script is not joined with whole modules, but with those functions, classes and variables of them that it comes to:
 by name, from there on by name again. So what it costs goes with what is used, not with how large a package is.
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from distdbg.lint.script.parsing import Unreadable, parse
-from distdbg.lint.script.script import File, Graft, Script, children
+from distdbg.lint.script.parsing import UnreadableScript, parse
+from distdbg.lint.script.script import File, ImportedCode, Script, children
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 ABOUT_TRAINING = re.compile(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b")
@@ -37,23 +37,19 @@ class Module:
     def defines(self) -> dict[str, list[ast.stmt]]:
         found: dict[str, list[ast.stmt]] = {}
         for statement in self.file.tree.body:
-            for name in _defined(statement):
-                found.setdefault(name, []).append(statement)
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.setdefault(statement.name, []).append(statement)
+            elif isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name):
+                        found.setdefault(target.id, []).append(statement)
         return found
 
     def mentions(self, node: ast.AST) -> tuple[str, ...]:
-        """Names, and dotted names as they stand there (`utils.save`), that a piece of this file reads; each once."""
+        """Names, and dotted names as written (`utils.save`), that a piece of this file reads; each once."""
         if node not in self._mentions:
             self._mentions[node] = tuple(dict.fromkeys(_mentioned(node)))
         return self._mentions[node]
-
-
-def _defined(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [statement.name]
-    if isinstance(statement, ast.Assign):
-        return [t.id for t in statement.targets if isinstance(t, ast.Name)]
-    return []
 
 
 def _mentioned(node: ast.AST) -> Iterator[str]:
@@ -90,7 +86,7 @@ class Modules:
         self._by_place = {PurePosixPath(path).as_posix(): path for path in texts if path.endswith(".py")}
 
     def module(self, path: str) -> Module:
-        """A file, parsed once while it is among the last few hundred. Raises Unreadable."""
+        """A file, parsed once while it is among the last few hundred. Raises UnreadableScript."""
         kept = self._kept.get(path)
         if kept is None:
             text = self.texts[path]
@@ -102,12 +98,12 @@ class Modules:
         return kept
 
     def script(self, path: str) -> Script:
-        """The file joined with what it comes to in others."""
+        """The file joined with what it reaches in others."""
         module = self.module(path)
         if len(self._by_place) < 2 or _is_test(path):
             return Script(module.file)
-        grafts, links = _Linker(self, module).run()
-        return Script(module.file, grafts, links)
+        imported, links = _Linker(self, module).run()
+        return Script(module.file, imported, links)
 
     def find(self, importer: str, dotted: str) -> tuple[str, str] | None:
         """(path, rest) of `.engine.train` or `package.engine.train`: the file that it leads into, and what is in it."""
@@ -129,7 +125,7 @@ class Modules:
         """The module of a file, if it is Python."""
         try:
             return self.module(path)
-        except Unreadable:  # named and skipped where it is linted itself
+        except UnreadableScript:  # named and skipped where it is linted itself
             return None
 
 
@@ -150,7 +146,7 @@ class _Linker:
         self.lines = 0
         self._asked: set[tuple[Module, str]] = set()
 
-    def run(self) -> tuple[list[Graft], dict[tuple[ast.Module, str], tuple[ast.Module, str]]]:
+    def run(self) -> tuple[list[ImportedCode], dict[tuple[ast.Module, str], tuple[ast.Module, str]]]:
         todo = deque[tuple[Module, ast.AST]]([(self.start, self.start.file.tree)])
         while todo:  # the nearest first: there is a limit
             module, piece = todo.popleft()
@@ -158,8 +154,10 @@ class _Linker:
                 if (module, name) not in self._asked:
                     self._asked.add((module, name))
                     todo += self._follow(module, name)
-        grafts = [Graft(m.file, tuple(sorted(taken, key=lambda s: s.lineno))) for m, taken in self.taken.items()]
-        return grafts, self.links
+        imported = [
+            ImportedCode(m.file, tuple(sorted(taken, key=lambda s: s.lineno))) for m, taken in self.taken.items()
+        ]
+        return imported, self.links
 
     def _follow(self, module: Module, name: str) -> Iterator[tuple[Module, ast.AST]]:
         """The new definitions that a name leads to: in another file, or in its own if that is not the script itself."""
@@ -179,7 +177,7 @@ class _Linker:
                 yield from self._take(*place)
 
     def _place(self, module: Module, dotted: str, depth: int = 0) -> Place | None:
-        """Where something imported is defined, through the modules that only pass it on."""
+        """Where an imported name is defined, through modules that only re-export it."""
         found = self.modules.find(module.file.path, dotted)
         if found is None or depth > _DEEPEST or not found[1] or "." in found[1]:
             return None

@@ -1,4 +1,4 @@
-"""What an expression was made of, hop by hop."""
+"""Trace what an expression was made of, hop by hop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From text to a tree, or to a reason why there is none."""
+"""Parse text to a tree, or to a reason why there is none."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ MOST_BYTES = 4_000_000
 _PYTHON_2 = re.compile(r"^\s*(?:print\s+[\"'\w]|except\s+[\w.]+\s*,\s*\w+\s*:|exec\s+[\"'])", re.MULTILINE)
 
 
-class Unreadable(Exception):
+class UnreadableScript(Exception):
     """This text is no Python that can be read; the text says why, as the end of "skipped, because …"."""
 
 
 def parse(text: str) -> ast.Module:
-    """A script as a tree. Raises Unreadable."""
+    """A script as a tree. Raises UnreadableScript."""
     if len(text) > MOST_BYTES:
-        raise Unreadable(f"it is larger than {MOST_BYTES // 1_000_000} MB")
+        raise UnreadableScript(f"it is larger than {MOST_BYTES // 1_000_000} MB")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the file's own questionable escapes are not ours to print
             return ast.parse(text)
     except SyntaxError as error:
         if _PYTHON_2.search(text):
-            raise Unreadable(f"line {error.lineno} is Python 2") from None
-        raise Unreadable(f"line {error.lineno} is no Python of this version: {error.msg}") from None
+            raise UnreadableScript(f"line {error.lineno} is Python 2") from None
+        raise UnreadableScript(f"line {error.lineno} is no Python of this version: {error.msg}") from None
     except ValueError as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableScript(str(error)) from None
     except (RecursionError, MemoryError):
-        raise Unreadable("its expressions are nested too deeply") from None
+        raise UnreadableScript("its expressions are nested too deeply") from None

@@ -1,4 +1,4 @@
-"""Tensors that a module keeps as plain attributes: `.to(device)` moves parameters and buffers, and leaves these."""
+"""Find tensors that a module keeps as plain attributes: `.to(device)` does not move these."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Mixed:
 
 
 def plain_tensors(context: Context) -> Iterator[Mixed]:
-    """Where one that nothing ever moves meets what a method was given, in a class whose object is moved to a GPU."""
+    """Operations of a plain tensor attribute with an argument of a method, in a class whose object is moved to a
+    GPU."""
     if _ELSEWHERE.search(context.script.text):
         return
     for owner, moved in _moved_classes(context).items():
@@ -40,11 +41,12 @@ def plain_tensors(context: Context) -> Iterator[Mixed]:
 
 
 def _moved_classes(context: Context) -> dict[ast.ClassDef, ast.Call]:
-    """Modules of the file of which an object goes to a GPU, by itself or as a part of another."""
+    """Modules of the file with an object on a GPU, directly or as a part of another."""
     found: dict[ast.ClassDef, ast.Call] = {}
     for call in context.script.calls("to", "cuda"):
         if isinstance(call.func, ast.Attribute) and to_gpu(call):
-            for site in context.values.sites(call.func.value, "instance") | _module_sites(context, call.func.value):
+            moved = call.func.value
+            for site in (*context.values.sites(moved, "instance"), *([moved] if isinstance(moved, ast.Call) else ())):
                 owner = context.values.class_named(site.func)
                 if owner is not None:
                     found.setdefault(owner, call)
@@ -56,18 +58,14 @@ def _moved_classes(context: Context) -> dict[ast.ClassDef, ast.Call]:
             if part is not None and part not in found:
                 found[part] = found[outer]
                 todo.append(part)
-    return {owner: call for owner, call in found.items() if _is_module(context, owner)}
+    return {
+        owner: call for owner, call in found.items() if context.script.is_module(owner) and not _moves_itself(owner)
+    }
 
 
-def _module_sites(context: Context, node: ast.expr) -> set[ast.Call]:
-    return {node} if isinstance(node, ast.Call) and context.values.class_named(node.func) is not None else set()
-
-
-def _is_module(context: Context, owner: ast.ClassDef) -> bool:
-    """A torch.nn.Module by its own word, which does not move things itself."""
+def _moves_itself(owner: ast.ClassDef) -> bool:
     own = {f.name for f in owner.body if isinstance(f, FUNCTIONS)}
-    bases = {context.script.dotted(base) for base in owner.bases}
-    return "torch.nn.Module" in bases and not own & {"to", "cuda", "_apply", "__setattr__", "__getattr__"}
+    return not own.isdisjoint({"to", "cuda", "_apply", "__setattr__", "__getattr__"})
 
 
 def _kept(context: Context, owner: ast.ClassDef) -> dict[str, ast.stmt]:
@@ -129,12 +127,8 @@ def _tensors(context: Context, method: Function) -> set[str]:
         a for a in method.args.args if a.annotation is not None and script.dotted(a.annotation).endswith("Tensor")
     ]
     rebound = {n.id for n in script.within(method, ast.Name) if not isinstance(n.ctx, ast.Load)}
-    return {a.arg for a in named} - rebound - {a.arg for a, _ in _with_defaults(method)}
-
-
-def _with_defaults(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
-    taken = [*method.args.posonlyargs, *method.args.args]
-    yield from zip(reversed(taken), reversed(method.args.defaults), strict=False)
+    taken, defaults = [*method.args.posonlyargs, *method.args.args], len(method.args.defaults)
+    return {a.arg for a in named} - rebound - {a.arg for a in taken[len(taken) - defaults :]}
 
 
 def _is_self(node: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""Which lines run on some ranks only: below or behind an `if` about the rank, or in a function only called there."""
+"""Find lines that run on some ranks only: in or behind an `if` about the rank, or in a function only called there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 from distdbg.diagnosis.waits.rank_conditions import asks, is_rank, keeps_ranks_out, names_for_rank
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, names_in
-from distdbg.lint.script.values import Values
+from distdbg.lint.script.values import ValueFlow
 
 _TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
@@ -18,7 +18,7 @@ _DEEPEST = 12
 
 
 @dataclass(frozen=True)
-class Guard:
+class RankGuard:
     """`node` asks for the rank; `otherwise` where the guarded line runs when its test does not hold."""
 
     node: ast.If | ast.IfExp | Function
@@ -30,28 +30,25 @@ class Guard:
 
 
 class Ranks:
-    def __init__(self, script: Script, values: Values) -> None:
+    def __init__(self, script: Script, values: ValueFlow) -> None:
         self.script = script
         self.values = values
-        self._known_guards: dict[ast.AST, list[Guard]] = {}
+        self._known_guards: dict[ast.AST, list[RankGuard]] = {}
 
     @cached_property
     def names(self) -> set[str]:
         """Names of this file that hold the rank or a question about it, parameters that are given it included."""
         nodes: list[ast.AST] = self.script.all(*_TELLING)
-        found = names_for_rank(nodes, self._spawned())
+        # What `mp.spawn(train)` gives `train` first is the number of the process.
+        spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
+        firsts = [a.arg for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
+        found = names_for_rank(nodes, {name for name in firsts if len(name) > 2})
         for _ in range(2):
             given = self._given(found) - found
             if not given:
                 break
             found = names_for_rank(nodes, found | given)
         return found
-
-    def _spawned(self) -> set[str]:
-        """What `mp.spawn(train)` gives `train` first is the number of the process."""
-        spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
-        firsts = [a for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
-        return {a.arg for a in firsts if len(a.arg) > 2}
 
     def _given(self, known: set[str]) -> set[str]:
         found: set[str] = set()
@@ -85,59 +82,50 @@ class Ranks:
         about = {n for n in names_in(expression) if re.search(r"rank", n, re.IGNORECASE)}
         return bool(about or names_in(expression) & self.names)
 
-    def guards(self, node: ast.AST) -> list[Guard]:
-        """Guards of the same function that the node stands under or behind, the innermost first."""
-        found: list[Guard] = []
+    def guards(self, node: ast.AST) -> list[RankGuard]:
+        """Guards of the same function around or before the node, the innermost first."""
+        found: list[RankGuard] = []
         while not isinstance(node, (ast.stmt, ast.Module)):
             outer = self.script.parents[node]
             if isinstance(outer, ast.IfExp) and node is not outer.test and self.asks(outer.test):
-                found.append(Guard(outer, node is not outer.body))
+                found.append(RankGuard(outer, node is not outer.body))
             if isinstance(outer, ast.If):  # a part of its test
                 return found + self._of_statement(outer)
             node = outer
         return found + self._of_statement(node)
 
-    def _of_statement(self, statement: ast.AST) -> list[Guard]:
+    def _of_statement(self, statement: ast.AST) -> list[RankGuard]:
         if statement in self._known_guards:
             return self._known_guards[statement]
-        found: list[Guard] = []
+        found: list[RankGuard] = []
         outer = self.script.parents.get(statement)
         if outer is not None and not isinstance(statement, FUNCTIONS):
             if isinstance(outer, ast.If) and self.asks(outer.test):
-                found.append(Guard(outer, statement not in outer.body))
+                found.append(RankGuard(outer, statement not in outer.body))
             found += self._left_behind(outer, statement)
             if isinstance(outer, FUNCTIONS):
-                found += [Guard(outer, False)] if any(map(keeps_ranks_out, outer.decorator_list)) else []
+                found += [RankGuard(outer, False)] if any(map(keeps_ranks_out, outer.decorator_list)) else []
             else:
                 found += self._of_statement(outer)
         self._known_guards[statement] = found
         return found
 
-    def _left_behind(self, outer: ast.AST, below: ast.AST) -> Iterator[Guard]:
+    def _left_behind(self, outer: ast.AST, below: ast.AST) -> Iterator[RankGuard]:
         """`if rank != 0: return` above the node in one of the blocks that hold it."""
         for name in ("body", "orelse", "finalbody"):
             block = getattr(outer, name, None)
             if not isinstance(block, list) or below not in block:
                 continue
             for before in block[: block.index(below)]:
-                if (
-                    isinstance(before, ast.If)
-                    and not before.orelse
-                    and self.leaves(before.body)
-                    and self.asks(before.test)
-                ):
-                    yield Guard(before, True)
+                plain = isinstance(before, ast.If) and not before.orelse
+                if plain and self.leaves(before.body) and self.asks(before.test):
+                    yield RankGuard(before, True)
 
     @staticmethod
     def leaves(body: list[ast.stmt]) -> bool:
         last = body[-1]
         if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-            called = last.value.func
-            return isinstance(called, (ast.Name, ast.Attribute)) and ast.unparse(called) in (
-                "exit",
-                "sys.exit",
-                "os._exit",
-            )
+            return ast.unparse(last.value.func) in ("exit", "sys.exit", "os._exit")
         return isinstance(last, _LEAVES)
 
     def guarded(self, node: ast.AST) -> bool:

@@ -39,29 +39,6 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """`dist` -> `torch.distributed`; what is imported from the file's own package begins with a dot."""
-    found: dict[str, str] = {}
-    todo: list[ast.AST] = [tree]
-    while todo:  # imports are statements: no expression is looked into
-        node = todo.pop()
-        if isinstance(node, ast.Import):
-            found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
-                      for a in node.names}  # fmt: skip
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (f"{node.module}." if node.module else "")
-            found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names}
-        else:
-            blocks = [getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases")]
-            todo += [s for block in reversed(blocks) if isinstance(block, list) for s in reversed(block)]
-    return found
-
-
-def _text(file: File, statement: ast.stmt) -> str:
-    first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-    return "\n".join(file.lines[first - 1 : statement.end_lineno])
-
-
 def split_lines(text: str) -> list[str]:
     """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
     return re.split(r"\r\n|\r|\n", text)
@@ -69,7 +46,7 @@ def split_lines(text: str) -> list[str]:
 
 @dataclass(eq=False)
 class File:
-    """One file: its text, its tree, and what its imports are called (`names`: in the file -> whole)."""
+    """One file: its text and its tree."""
 
     path: str
     text: str
@@ -81,11 +58,30 @@ class File:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        return _imported_names(self.tree)
+        """`dist` -> `torch.distributed`; what is imported from the file's own package begins with a dot."""
+        found: dict[str, str] = {}
+        todo: list[ast.AST] = [self.tree]
+        while todo:  # imports are statements: no expression is looked into
+            node = todo.pop()
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    name = alias.name if alias.asname else alias.name.partition(".")[0]
+                    found[alias.asname or name] = name
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (f"{node.module}." if node.module else "")
+                found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names}
+            else:
+                blocks = [getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases")]
+                todo += [s for block in reversed(blocks) if isinstance(block, list) for s in reversed(block)]
+        return found
+
+    def text_of(self, statement: ast.stmt) -> str:
+        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
+        return "\n".join(self.lines[first - 1 : statement.end_lineno])
 
 
 @dataclass(frozen=True)
-class Graft:
+class ImportedCode:
     """Statements of another file that a script leads to."""
 
     file: File
@@ -93,25 +89,25 @@ class Graft:
 
 
 class Script:
-    """A file, and of other files what it calls from them (see _modules.py), in one index.
+    """A file, and of other files what it calls from them (see modules.py), in one index.
 
-    `names` and `tree` are the file's own; `text` goes on with the text of what was grafted. `links` say where imported
+    `names` and `tree` are the file's own; `text` goes on with the text of what is imported. `links` say where imported
     names lead: (file's tree, dotted name) -> (file's tree, name).
     """
 
     def __init__(
         self,
         file: File,
-        grafts: Sequence[Graft] = (),
+        imported: Sequence[ImportedCode] = (),
         links: Mapping[tuple[ast.Module, str], tuple[ast.Module, str]] | None = None,
     ) -> None:
         self.file = file
         self.tree = file.tree
-        self.grafts = grafts
+        self.imported = imported
         self.links = links or {}
         self._linked: dict[ast.AST, tuple[ast.Module, str] | None] = {}
-        self.files = {f.tree: f for f in (file, *(g.file for g in grafts))}
-        self.text = "\n".join([file.text, *(_text(g.file, s) for g in grafts for s in g.statements)])
+        self.files = {f.tree: f for f in (file, *(code.file for code in imported))}
+        self.text = "\n".join([file.text, *(code.file.text_of(s) for code in imported for s in code.statements)])
         self.parents: dict[ast.AST, ast.AST] = {}
         self.scopes: dict[ast.AST, ast.AST] = {}
         self.begin: dict[ast.AST, int] = {}
@@ -124,9 +120,9 @@ class Script:
     def _index(self) -> None:
         order: list[ast.AST] = []
         stack: list[tuple[ast.AST, ast.AST]] = []
-        for graft in self.grafts:
-            stack += [(s, graft.file.tree) for s in reversed(graft.statements)]
-            self.parents |= dict.fromkeys(graft.statements, graft.file.tree)
+        for code in self.imported:
+            stack += [(s, code.file.tree) for s in reversed(code.statements)]
+            self.parents |= dict.fromkeys(code.statements, code.file.tree)
         stack.append((self.tree, self.tree))
         while stack:
             node, scope = stack.pop()
@@ -145,7 +141,8 @@ class Script:
             parent = self.parents.get(node)
             if parent is not None:
                 self.end[parent] = max(self.end.get(parent, 0), last)
-                if parent not in self.begin or self.begin[parent] > number:  # the tree that a graft was taken from
+                # the tree of imported statements begins with the first of them
+                if parent not in self.begin or self.begin[parent] > number:
                     self.begin[parent] = number
 
     def all(self, *kinds: type[ast.AST]) -> list[Any]:
@@ -156,7 +153,7 @@ class Script:
         return sorted(found, key=self.begin.__getitem__)
 
     def within(self, node: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
-        """Those nodes of these kinds that stand inside `node`, nested functions included, in order."""
+        """Nodes of these kinds inside `node`, nested functions included, in order."""
         low, high = self.begin[node], self.end[node]
         found: list[ast.AST] = []
         for kind in kinds:
@@ -209,7 +206,7 @@ class Script:
         return node
 
     def source(self, node: ast.AST) -> str:
-        """The text of an expression as it stands in the file, on one line."""
+        """The text of an expression as in the file, on one line."""
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
         if not first or last is None:
             return ""
@@ -221,16 +218,16 @@ class Script:
     # names ------------------------------------------------------------------------------------------------------
 
     def module_of(self, node: ast.AST) -> ast.Module:
-        """The tree of the file that the node stands in."""
+        """The tree of the file that contains the node."""
         while not isinstance(node, ast.Module):
             node = self.scopes[node]
         return node
 
     def file_of(self, node: ast.AST) -> File:
-        return self.files[self.module_of(node)] if self.grafts else self.file
+        return self.files[self.module_of(node)] if self.imported else self.file
 
     def linked(self, node: ast.AST) -> tuple[ast.Module, str] | None:
-        """Where an imported name was defined, if that was grafted: the file's tree and the name there."""
+        """Where an imported name was defined, if its file was joined: the file's tree and the name there."""
         if not self.links:
             return None
         if node not in self._linked:
@@ -244,7 +241,7 @@ class Script:
             parts.append(node.attr)
             node = node.value
         if isinstance(node, ast.Name):
-            names = self.file_of(node).names if self.grafts else self.names
+            names = self.file_of(node).names if self.imported else self.names
             parts.append(names.get(node.id, node.id))
         else:
             parts.append("()" if isinstance(node, ast.Call) else "[]")
@@ -255,19 +252,23 @@ class Script:
         return {call: self.dotted(call.func) for call in self.all(ast.Call)}
 
     @cached_property
-    def by_last_name(self) -> dict[str, list[ast.Call]]:
-        """Calls by the last part of what they call: `torch.save(…)` and `model.save(…)` both under `save`."""
+    def last_names(self) -> dict[ast.Call, str]:
+        """The last part of what each call calls: `save` for `torch.save(…)` and for `model.save(…)`."""
+        return {call: name.rpartition(".")[2] for call, name in self.call_names.items()}
+
+    @cached_property
+    def _by_last_name(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
-        for call, name in self.call_names.items():
-            found[name.rpartition(".")[2]].append(call)
+        for call, name in self.last_names.items():
+            found[name].append(call)
         return found
 
     def calls(self, *last_names: str) -> list[ast.Call]:
-        return sorted((c for n in last_names for c in self.by_last_name.get(n, ())), key=self.begin.__getitem__)
+        return sorted((c for n in last_names for c in self._by_last_name.get(n, ())), key=self.begin.__getitem__)
 
-    def imports(self, package: str) -> bool:
-        """Does the file import `package` or something from it?"""
-        return any(name == package or name.startswith(f"{package}.") for name in self.names.values())
+    def is_module(self, owner: ast.ClassDef) -> bool:
+        """Does the class name torch.nn.Module as a base?"""
+        return "torch.nn.Module" in map(self.dotted, owner.bases)
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
@@ -277,6 +278,11 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
             return keyword.value
     plain = call.args[: place + 1]
     return plain[place] if 0 <= place < len(plain) and not any(isinstance(a, ast.Starred) for a in plain) else None
+
+
+def is_constant(node: ast.AST | None, value: object) -> bool:
+    """Is the expression this very constant: True, False or None?"""
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def has_stars(call: ast.Call) -> bool:

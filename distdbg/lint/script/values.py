@@ -1,4 +1,4 @@
-"""Which samplers, loaders, models, optimizers, … an expression may stand for, followed through the whole file.
+"""Find the samplers, loaders, models, optimizers, … that an expression may be, followed through the whole file.
 
 Every constructor that matters is a *site*. Sites flow along assignments, attributes of `self`, arguments, returned
 values, tuples and wrappers such as `tqdm` or `torch.compile`, always forwards: what a helper is called with does not
@@ -21,7 +21,7 @@ Source = Key | ast.Call
 _NOWHERE = (ast.Module([], []), "")
 
 
-class Values:
+class ValueFlow:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.classes = {(script.module_of(c), c.name): c for c in script.all(ast.ClassDef)}
@@ -42,14 +42,15 @@ class Values:
     # questions ---------------------------------------------------------------------------------------------------
 
     def sites(self, node: ast.AST, kind: str = "") -> set[ast.Call]:
-        """The constructor calls that `node` may stand for, of one kind or of all."""
+        """The constructor calls that `node` may be the result of, of one kind or of all."""
         found: set[ast.Call] = set()
         for source in self._sources(node):
             found |= {source} if isinstance(source, ast.Call) else self._sites.get(source, set())
         return {s for s in found if not kind or self._kind_of.get(s) == kind}
 
-    def of_kind(self, kind: str) -> list[ast.Call]:
-        return [call for call, its in self._kind_of.items() if its == kind]
+    def of_kind(self, *kinds: str) -> list[ast.Call]:
+        """The constructor calls of these kinds, kind by kind."""
+        return [call for kind in kinds for call, its in self._kind_of.items() if its == kind]
 
     def kind(self, call: ast.Call) -> str:
         return self._kind_of.get(call, "")
@@ -68,10 +69,25 @@ class Values:
                 found[function].append(call)
         return found
 
+    def ways_to(self, node: ast.AST, deepest: int = 1000) -> Iterator[ast.AST]:
+        """The node, the calls of the function that it is in, the calls of those functions, …; each function once."""
+        seen: set[ast.AST] = set()
+        level = [node]
+        while level and deepest >= 0:
+            yield from level
+            functions = dict.fromkeys(self.script.function_of(one) for one in level)
+            new = [function for function in functions if function is not None and function not in seen]
+            seen.update(new)
+            level = [call for function in new for call in self.callers.get(function, [])]
+            deepest -= 1
+
     def key(self, node: ast.AST) -> Key | None:
         """What identifies a variable: a name in its scope, an attribute of self in its class, `opt['x']`, `args.x`."""
         if isinstance(node, ast.Name):
-            return (self._binder(node), node.id)
+            scope = self.script.scopes[node]
+            while not isinstance(scope, ast.Module) and node.id not in self._bound[scope]:
+                scope = self.script.scopes[scope]
+            return (scope, node.id)
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
                 owner = self.script.class_of(node)
@@ -82,6 +98,11 @@ class Values:
             inner = self.key(node.value)
             return (inner, "[]", node.slice.value) if inner else None
         return None
+
+    def assignments(self, node: ast.AST) -> list[ast.Assign]:
+        """The plain assignments that bind the variable."""
+        key = self.key(node)
+        return [a for a in self.script.all(ast.Assign) if any(self.key(t) == key for t in a.targets)] if key else []
 
     # what is what ------------------------------------------------------------------------------------------------
 
@@ -104,10 +125,11 @@ class Values:
         return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
 
     def class_named(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class that a name stands for: one of the same file, or one that was grafted from where it is imported."""
+        """The class of this name: one of the same file, or one that was joined from an import."""
         found = self.classes.get(self.script.linked(node) or _NOWHERE)
         if found is None and isinstance(node, (ast.Name, ast.Attribute)):
-            found = self.classes.get((self.script.module_of(node), _last_word(node)))
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            found = self.classes.get((self.script.module_of(node), name))
         return found
 
     def _functions_named(self, node: ast.AST) -> list[Function]:
@@ -138,12 +160,6 @@ class Values:
             found[script.scopes[node]] -= set(node.names)
         return found
 
-    def _binder(self, node: ast.Name) -> ast.AST:
-        scope = self.script.scopes[node]
-        while not isinstance(scope, ast.Module) and node.id not in self._bound[scope]:
-            scope = self.script.scopes[scope]
-        return scope
-
     # flow --------------------------------------------------------------------------------------------------------
 
     def _flow(self) -> None:
@@ -158,18 +174,15 @@ class Values:
                 self._assign(loop.target, loop.iter)
         for returned in script.all(ast.Return):
             self._return(returned)
-        for (module, name), (origin, there) in script.links.items():
-            self._import_variable(module, name, (origin, there))
+        for (module, dotted), origin in script.links.items():
+            # `from data import loader`: what the name stands for there it stands for here
+            for alias, whole in script.files[module].names.items():
+                if whole == dotted:
+                    self._edges[origin].add((module, alias))
         for call in script.calls("append"):
             if isinstance(call.func, ast.Attribute) and call.args and (key := self.key(call.func.value)):
                 self._link(call.args[0], key)
         self._settle()
-
-    def _import_variable(self, module: ast.Module, dotted: str, origin: Key) -> None:
-        """`from data import loader`: what the name stands for there it stands for here."""
-        for alias, whole in self.script.files[module].names.items():
-            if whole == dotted:
-                self._edges[origin].add((module, alias))
 
     def _settle(self) -> None:
         """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
@@ -199,7 +212,7 @@ class Values:
         key = self.key(target)
         if key is None:
             return
-        last = self.script.call_names[value].rpartition(".")[2]
+        last = self.script.last_names[value]
         if last in ("prepare", "initialize", "setup") and len(value.args) == count:
             self._link(value.args[number], key)
         elif self._by_name(value):
@@ -229,7 +242,7 @@ class Values:
             names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
             if names[:1] in (["self"], ["cls"]):
                 names = names[1:]
-            if self.script.call_names[call].rpartition(".")[2] == "spawn":
+            if self.script.last_names[call] == "spawn":
                 packed = argument(call, 1, "args")
                 given, names = (list(packed.elts) if isinstance(packed, ast.Tuple) else []), names[1:]
             elif call.func is not None and function not in self._by_name(call):
@@ -273,7 +286,7 @@ class Values:
                     todo.append(one.value)
 
     def _of_call(self, call: ast.Call, todo: list[ast.AST]) -> Iterator[Source]:
-        kind, last = self._kind_of.get(call, ""), self.script.call_names[call].rpartition(".")[2]
+        kind, last = self._kind_of.get(call, ""), self.script.last_names[call]
         if kind:
             yield call
         if (kind in ("ddp", "fsdp") or last in WRAPPERS) and call.args:
@@ -332,7 +345,3 @@ class Values:
                 return own[-1:]
             todo += [c for b in one.bases if (c := self.class_named(b)) is not None and c not in seen]
         return []
-
-
-def _last_word(node: ast.Name | ast.Attribute) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr

@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
 from distdbg.lint.script.script import LOOPS, Loop, names_in
 
-DOCS = lint_entries("sync-in-step")
 _READS = {"item", "cpu", "tolist", "numpy"}
 _GPU = re.compile(r"cuda|\bgpu|device|local_rank|accelerator", re.IGNORECASE)
 _PARAMETERS = {"parameters", "named_parameters"}
@@ -43,9 +41,6 @@ def _of_the_loss(context: Context, loop: Loop) -> Hit | None:
         if reads:
             text = script.source(reads[0])[:60]
             return Hit(
-                "sync-in-step",
-                "info",
-                "likely",
                 reads[0],
                 f"{text} on every step: the host waits there until the GPU has done all of it",
                 related=tuple((r, "and here") for r in reads[1:4] if r.lineno != reads[0].lineno),
@@ -60,9 +55,9 @@ def _reads(call: ast.Call, name: str) -> bool:
         case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[ast.Name(id=given)]):
             return given == name
         case ast.Call(func=ast.Name(id="print"), args=args):
-            shown = [p.value for a in args for p in (a.values if isinstance(a, ast.JoinedStr) else [])
-                     if isinstance(p, ast.FormattedValue)]  # fmt: skip
-            return any(isinstance(v, ast.Name) and v.id == name for v in (*args, *shown))
+            parts = [p for a in args if isinstance(a, ast.JoinedStr) for p in a.values]
+            shown = [*args, *(p.value for p in parts if isinstance(p, ast.FormattedValue))]
+            return any(isinstance(v, ast.Name) and v.id == name for v in shown)
     return False
 
 
@@ -105,18 +100,12 @@ def _of_each_parameter(context: Context, loop: Loop) -> Hit | None:
                 continue
             targets = {n.id for n in ast.walk(inner.target) if isinstance(n, ast.Name)}
             for call in script.within(inner, ast.Call):
-                if (
-                    isinstance(call.func, ast.Attribute)
-                    and call.func.attr == "item"
-                    and _of(context, inner, call, targets)
-                ):
+                if getattr(call.func, "attr", "") == "item" and _of(context, inner, call, targets):
                     return Hit(
-                        "sync-in-step",
-                        "warning",
-                        "likely",
                         call,
                         f"{script.source(call)[:60]} for each parameter on every step: the host waits for the GPU "
                         "as many times",
+                        severity="warning",
                         related=((inner, "the loop over parameters"), (loop, "the training loop")),
                     )
     return None

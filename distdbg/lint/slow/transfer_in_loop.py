@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.devices import to_gpu
 from distdbg.lint.script.script import Loop, names_in
 
-DOCS = lint_entries("transfer-in-loop")
 _FILLED = {"zeros", "ones", "full", "arange", "eye", "linspace", "empty"}
 _FROM_DATA = {"tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor"}
 _OTHERS = {"rand", "randn", "randint", "randperm", "from_numpy"}
@@ -34,15 +32,18 @@ def check(context: Context) -> Iterator[Hit]:
 
 
 def _hit(context: Context, call: ast.Call, text: str, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
-    return Hit(
-        "transfer-in-loop", "info", "likely", call, f"{context.script.source(call)[:60]} {text}", related=related
-    )
+    return Hit(call, f"{context.script.source(call)[:60]} {text}", related=related)
 
 
 def _batch_loop(context: Context, call: ast.Call) -> Loop | None:
     """The innermost loop, if it goes over batches, and nothing in it lets the call be left out."""
     loop = next(iter(context.script.loops_around(call)), None)
-    if loop is None or not (loop in context.loops.training or _over_a_loader(context, loop)):
+    if loop is None:
+        return None
+    over_a_loader = not isinstance(loop, ast.While) and (
+        context.values.sites(loop.iter, "loader") or any("loader" in w.lower() for w in names_in(loop.iter))
+    )
+    if loop not in context.loops.training and not over_a_loader:
         return None
     for outer in context.script.above(call):
         if outer is loop:
@@ -52,20 +53,13 @@ def _batch_loop(context: Context, call: ast.Call) -> Loop | None:
     return None
 
 
-def _over_a_loader(context: Context, loop: Loop) -> bool:
-    return not isinstance(loop, ast.While) and bool(
-        context.values.sites(loop.iter, "loader") or any("loader" in w.lower() for w in names_in(loop.iter))
-    )
-
-
 def _made(context: Context, node: ast.expr) -> ast.Call | None:
     """The constructor at the root of `torch.zeros(…).float()`, unless it is made on a device."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = context.script.call_names[node]
         last = name.rpartition(".")[2]
         if name == f"torch.{last}" and last in _FILLED | _FROM_DATA | _OTHERS:
-            words = {w for k in node.keywords for w in (k.arg or "**",)}
-            return None if words & {"device", "out", "**"} else node
+            return None if {k.arg for k in node.keywords} & {"device", "out", None} else node
         if last in ("to", "cuda", "to_device"):
             return None
         node = node.func.value
@@ -73,7 +67,7 @@ def _made(context: Context, node: ast.expr) -> ast.Call | None:
 
 
 def _is_constant(context: Context, made: ast.Call) -> bool:
-    last = context.script.call_names[made].rpartition(".")[2]
+    last = context.script.last_names[made]
     if last in _FILLED:
         return True
     return (
@@ -86,8 +80,8 @@ def _is_constant(context: Context, made: ast.Call) -> bool:
 def _made_before(context: Context, loop: Loop, name: ast.Name) -> ast.Call | None:
     """Bound once, to a tensor on the host, before the loop and in its function; nothing in the loop may change it."""
     script, key = context.script, context.values.key(name)
-    stores = [n for n in script.all(ast.Name) if n.id == name.id and not isinstance(n.ctx, ast.Load)
-              and context.values.key(n) == key]  # fmt: skip
+    stores = [n for n in script.all(ast.Name) if n.id == name.id and not isinstance(n.ctx, ast.Load)]
+    stores = [n for n in stores if context.values.key(n) == key]
     statement = script.parents[stores[0]] if len(stores) == 1 else None
     if not isinstance(statement, ast.Assign) or script.contains(loop, statement):
         return None

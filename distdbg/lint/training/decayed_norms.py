@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.constants import number
 from distdbg.lint.script.script import argument, names_in
 
-DOCS = lint_entries("decayed-norms")
 _DECOUPLED = {"AdamW", "Lion", "LAMB", "FusedLAMB", "AdamW8bit", "NAdamW"}
 _NORM = re.compile(r"^(?:Layer|RMS|Group|Batch|SyncBatch|Instance)Norm(?:\dd)?$")
 _LIST = re.compile(r"no_?(?:weight_?)?decay|without_decay|skip_decay", re.IGNORECASE)
@@ -19,16 +17,14 @@ _MEANS_NORMS = re.compile(r"norm|\bln|_ln|ln_", re.IGNORECASE)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    norms = [c for c in context.script.all(ast.Call) if _is_norm(context, c)]
+    script = context.script
+    norms = [c for c, last in script.last_names.items() if _NORM.match(last) and script.class_of(c) is not None]
     if not norms:
         return
     for optimizer in context.values.of_kind("optimizer"):
         decay = number(context, argument(optimizer, -1, "weight_decay"))
-        if _last(context, optimizer) in _DECOUPLED and decay and _whole(context, optimizer):
+        if script.last_names[optimizer] in _DECOUPLED and decay and _whole(context, optimizer):
             yield Hit(
-                "decayed-norms",
-                "info",
-                "likely",
                 optimizer,
                 f"weight_decay={decay:g} for all parameters at once: norms and biases are decayed, too",
                 related=((norms[0], "a norm of the model"),),
@@ -36,18 +32,8 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _list_that_matches_none(context, norms)
 
 
-def _last(context: Context, call: ast.Call) -> str:
-    return context.script.call_names[call].rpartition(".")[2]
-
-
-def _is_norm(context: Context, call: ast.Call) -> bool:
-    """A layer of a class of this file."""
-    last = _last(context, call)
-    return _NORM.match(last) is not None and context.script.class_of(call) is not None
-
-
 def _whole(context: Context, optimizer: ast.Call) -> bool:
-    """`model.parameters()` of a model whose class stands in this file."""
+    """`model.parameters()` of a model whose class is in this file."""
     match argument(optimizer, 0, "params"):
         case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
             return any(context.values.kind(s) == "instance" for s in context.values.sites(model))
@@ -69,11 +55,9 @@ def _list_that_matches_none(context: Context, norms: list[ast.Call]) -> Iterator
         missed = sorted(n for n in named if not any(w in f".{n}.weight" for w in words))
         if named and len(missed) == len(named):
             yield Hit(
-                "decayed-norms",
-                "warning",
-                "likely",
                 assigned,
                 f"no name in this list matches the model's norms, which are called {', '.join(missed[:3])}: they decay",
+                severity="warning",
                 related=((named[missed[0]], "a norm of the model"),),
             )
 

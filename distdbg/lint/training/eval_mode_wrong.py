@@ -6,12 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.events import Event
+from distdbg.lint.script.events import TrainingEvent
 from distdbg.lint.script.script import LOOPS, Loop, names_in
 
-DOCS = lint_entries("eval-mode-wrong")
+_DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -23,14 +22,11 @@ def check(context: Context) -> Iterator[Hit]:
         if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
             continue
         mode = next(e for e in does if e.kind == "eval")
-        if _on_purpose(context, loop, does):
+        if _on_purpose(context, loop, does) or any(c.args for c in context.script.calls("train")):
             continue
-        if not _trained(context, mode.receiver) or any(c.args for c in context.script.calls("train")):
+        if mode.receiver is None or not _trained(context, mode.receiver):
             continue
         yield Hit(
-            "eval-mode-wrong",
-            "warning",
-            "likely",
             mode.call,
             "the model is put into eval mode here, and no epoch puts it back into train mode",
             related=((loop, "the loop over epochs"),),
@@ -40,7 +36,7 @@ def check(context: Context) -> Iterator[Hit]:
         yield from _never_entered(context)
 
 
-def _on_purpose(context: Context, loop: Loop, does: list[Event]) -> bool:
+def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool:
     """`model.eval()` right before the training, in epochs that evaluate nothing: tuned with dropout off."""
     script, modes = context.script, [e for e in does if e.kind == "eval"]
     statement = script.statement_of(modes[0].top)
@@ -57,7 +53,7 @@ def _on_purpose(context: Context, loop: Loop, does: list[Event]) -> bool:
 def _never_entered(context: Context) -> Iterator[Hit]:
     """Dropout drops and batch norm learns while the model is measured."""
     script = context.script
-    layers = [c for c in script.all(ast.Call) if _depends_on_mode(script.call_names[c]) and script.class_of(c)]
+    layers = [c for c, name in script.call_names.items() if _DEPENDS_ON_MODE.match(name) and script.class_of(c)]
     if not layers or re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
         return
     for loop in script.all(*LOOPS):
@@ -66,9 +62,6 @@ def _never_entered(context: Context) -> Iterator[Hit]:
         for call in script.within(loop, ast.Call):
             if isinstance(call.func, (ast.Name, ast.Attribute)) and _trained(context, call.func):
                 yield Hit(
-                    "eval-mode-wrong",
-                    "warning",
-                    "likely",
                     call,
                     "the model is evaluated in train mode: nothing in this file calls eval()",
                     related=((layers[0], "behaves otherwise in train mode"),),
@@ -76,16 +69,9 @@ def _never_entered(context: Context) -> Iterator[Hit]:
                 return
 
 
-def _depends_on_mode(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return name.startswith("torch.nn.") and last.startswith(("Dropout", "BatchNorm", "SyncBatchNorm"))
-
-
-def _trained(context: Context, model: ast.expr | None) -> bool:
+def _trained(context: Context, model: ast.expr) -> bool:
     """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not."""
-    if model is None:
-        return False
-    mine = context.values.sites(model) | set()
+    mine = context.values.sites(model)
     key = context.values.key(model)
     for optimizer in context.values.of_kind("optimizer"):
         for call in context.script.within(optimizer, ast.Call):

@@ -6,11 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop
 
-DOCS = lint_entries("eval-with-grad")
 _OFF = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
 _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
@@ -43,9 +41,6 @@ def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
         forward = _forward(context, loop, model)
         if forward is not None and not context.loops.without_grad(forward):
             return Hit(
-                "eval-with-grad",
-                "warning",
-                "likely",
                 loop,
                 f"{script.source(model)} is evaluated here with gradients on: every batch keeps its graph",
                 related=((mode, "eval mode"), (forward, "the forward pass")),

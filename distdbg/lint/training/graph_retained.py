@@ -6,38 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
 from distdbg.lint.script.script import Loop, names_in
 
-DOCS = lint_entries("graph-retained")
-_FREES = frozenset(
-    [
-        "item",
-        "detach",
-        "detach_",
-        "data",
-        "tolist",
-        "numpy",
-        "float",
-        "int",
-        "no_grad",
-        "deepcopy",
-        "len",
-        "isnan",
-        "isfinite",
-        "isinf",
-        "format",
-        "str",
-        "round",
-        "reduce_value",
-        "reduce_tensor",
-        "shape",
-        "device",
-        "dtype",
-    ]
-)
+_FREES = frozenset((
+    "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
+    "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
+))  # fmt: skip
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -69,8 +45,8 @@ def _outputs(context: Context, loop: Loop, loss: str) -> Iterator[str]:
 
 def _is_model(context: Context, site: ast.Call) -> bool:
     owner = context.values.class_named(site.func)
-    modules = {context.script.dotted(base) for base in owner.bases} if owner is not None else set()
-    return context.values.kind(site) in ("ddp", "fsdp", "module") or "torch.nn.Module" in modules
+    of_this_file = owner is not None and context.script.is_module(owner)
+    return context.values.kind(site) in ("ddp", "fsdp", "module") or of_this_file
 
 
 def _backwards(context: Context) -> list[ast.Call]:
@@ -85,16 +61,17 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
         value, target = _keeping(node)
         if value is None or target is None or not _carries(value, carrier):
             continue
-        if not _outlives(context, _of_a_step(context, loop), target) or _summed_for_backward(context, target):
+        # around a loop over micro-batches, the loop that steps
+        around = [outer for outer in script.loops_around(loop)[:1] if context.loops.trains(outer)]
+        step = around[0] if around and not context.loops.trains(loop) else loop
+        if not _outlives(context, step, target) or _summed_for_backward(context, target):
             continue
         if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
             continue
         yield Hit(
-            "graph-retained",
-            "warning",
-            "certain" if isinstance(value, ast.Name) and not isinstance(node, ast.Assign) else "likely",
             node,
             f"{carrier} is kept in {script.source(target)} with its graph: memory grows with every step",
+            "certain" if isinstance(value, ast.Name) and not isinstance(node, ast.Assign) else "likely",
             related=((backward, "it carries a graph"),),
         )
 
@@ -124,12 +101,6 @@ def _carries(value: ast.expr, carrier: str) -> bool:
     if isinstance(node, ast.Subscript):
         node = node.value
     return isinstance(node, ast.Name) and node.id == carrier
-
-
-def _of_a_step(context: Context, loop: Loop) -> Loop:
-    """The loop itself, or around one over micro-batches the loop that steps."""
-    around = [outer for outer in context.script.loops_around(loop)[:1] if context.loops.trains(outer)]
-    return around[0] if around and not context.loops.trains(loop) else loop
 
 
 def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:

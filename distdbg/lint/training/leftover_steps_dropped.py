@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
+from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import names_in
-
-DOCS = lint_entries("leftover-steps-dropped")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -24,21 +22,13 @@ def check(context: Context) -> Iterator[Hit]:
         words = names_in(guard.test)
         if not any(ACCUMULATES.search(w) for w in words) or any(re.search(r"last|final|end", w) for w in words):
             continue
-        if context.loops.kinds[one.loop] != "batch" or _steps_behind(context, one.loop):
+        script, loop = context.script, one.loop
+        around = context.loops.does(script.function_of(loop) or script.module_of(loop))
+        behind = any(e.kind in STEPS and script.begin[e.top] >= script.end[loop] for e in around)
+        if behind or context.loops.kinds[loop] != "batch":
             continue
         yield Hit(
-            "leftover-steps-dropped",
-            "info",
-            "likely",
             guard,
             "batches left over at the end of an epoch are accumulated and not stepped",
-            related=((one.loop, "the loop over batches"),),
+            related=((loop, "the loop over batches"),),
         )
-
-
-def _steps_behind(context: Context, loop: ast.For) -> bool:
-    end = context.script.end[loop]
-    function = context.script.function_of(loop) or context.script.module_of(loop)
-    return any(
-        e.kind in ("step", "scaler_step") and context.script.begin[e.top] >= end for e in context.loops.does(function)
-    )

@@ -6,13 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.origins import made_of
 from distdbg.lint.script.script import argument, names_in
 
-DOCS = lint_entries("loader-lengths-differ")
 #: what makes shares equal, or makes up for it
 _EVEN = re.compile(
     r"\.join\(\s*(?:divide_by_initial_world_size=\w+)?\s*\):|\bJoin\(|"
@@ -24,7 +22,7 @@ _RANKS = re.compile(r"world_?size|num_replicas|n_?ranks|num_ranks", re.IGNORECAS
 
 def check(context: Context) -> Iterator[Hit]:
     values, script = context.values, context.script
-    wrapped = [*values.of_kind("ddp"), *values.of_kind("fsdp")]
+    wrapped = values.of_kind("ddp", "fsdp")
     if not wrapped or context.frameworks or _EVEN.search(script.text):
         return
     dealt = [node for node in script.all(ast.Subscript, ast.Call) if _is_dealt_out(context, node)]
@@ -39,11 +37,9 @@ def check(context: Context) -> Iterator[Hit]:
         share = next((one for one in dealt if any(script.contains(part, one) for part in made)), None)
         if share is not None:
             yield Hit(
-                "loader-lengths-differ",
-                "info",
-                "possible",
                 share,
                 "some ranks get a sample more than others, and may have a batch more",
+                "possible",
                 related=((loader, "the loader"), (wrapped[0], "all ranks step together")),
             )
 
@@ -56,7 +52,7 @@ def _is_dealt_out(context: Context, node: ast.Subscript | ast.Call) -> bool:
             return False
         first, step = cut.lower, cut.step
     else:
-        last = context.script.call_names[node].rpartition(".")[2]
+        last = context.script.last_names[node]
         place = {"range": 0, "islice": 1}.get(last)
         if place is None or len(node.args) != place + 3:
             return False

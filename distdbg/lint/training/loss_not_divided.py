@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.script import names_in
 
-DOCS = lint_entries("loss-not-divided")
 _SUMS = re.compile(
     r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE
 )
@@ -27,9 +25,6 @@ def check(context: Context) -> Iterator[Hit]:
         if any(_divides(n) for place in places for n in context.script.within(place, ast.BinOp, ast.Call)):
             continue
         yield Hit(
-            "loss-not-divided",
-            "warning",
-            "likely",
             one.backward.top,
             "gradients are added up over several batches, and the loss is not divided by their number",
             related=((one.guard, "the step comes every few batches"),),

@@ -1,4 +1,4 @@
-"""A DistributedSampler that is never told the epoch: every epoch has the same order."""
+"""A DistributedSampler without set_epoch: every epoch has the same order."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit, Insert
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import Loop, argument, names_in
+from distdbg.lint.script.script import Loop, argument, is_constant, names_in
 
-DOCS = lint_entries("missing-set-epoch")
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
 
 def check(context: Context) -> Iterator[Hit]:
     if not re.search(r"DistributedSampler", context.script.text) or context.frameworks:
         return
-    told = _told(context)
-    if told is None:
+    with_epoch = _given_the_epoch(context)
+    if with_epoch is None:
         return
-    untold = [
-        s for s in context.values.of_kind("sampler") if s not in told and _shuffles(s) and not _for_eval(context, s)
-    ]
-    if not untold and not (_asked_for(context) and not context.values.of_kind("sampler") and not told):
+    shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(s)]
+    without_epoch = [s for s in shuffled if not _for_eval(context, s)]
+    if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return
     for epochs in context.loops.of_kind("epoch"):
-        hit = _in_loop(context, epochs, untold)
+        hit = _in_loop(context, epochs, without_epoch)
         if hit is not None:
             yield hit
             return
 
 
-def _told(context: Context) -> set[ast.Call] | None:
-    """The samplers that set_epoch is called on; None where one cannot be told, which may be any of them."""
-    values, told = context.values, set()
+def _given_the_epoch(context: Context) -> set[ast.Call] | None:
+    """The samplers that set_epoch is called on; None where a call's sampler is not known: it may be any of them."""
+    values, with_epoch = context.values, set()
     for call in context.script.calls("set_epoch"):
         if not isinstance(call.func, ast.Attribute):
             return None
@@ -45,8 +42,8 @@ def _told(context: Context) -> set[ast.Call] | None:
             its |= {s for loader in values.sites(owner.value, "loader") for s in _samplers(context, loader)}
         if not its:
             return None
-        told |= its
-    return told
+        with_epoch |= its
+    return with_epoch
 
 
 def _samplers(context: Context, loader: ast.Call) -> set[ast.Call]:
@@ -61,8 +58,7 @@ def _samplers(context: Context, loader: ast.Call) -> set[ast.Call]:
 
 
 def _shuffles(sampler: ast.Call) -> bool:
-    given = argument(sampler, 3, "shuffle")
-    return not (isinstance(given, ast.Constant) and given.value is False)
+    return not is_constant(argument(sampler, 3, "shuffle"), False)
 
 
 def _for_eval(context: Context, sampler: ast.Call) -> bool:
@@ -86,9 +82,9 @@ def _asked_for(context: Context) -> bool:
     return False
 
 
-def _in_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Hit | None:
+def _in_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Hit | None:
     """The place where set_epoch belongs, if this epoch loop feeds training from such a sampler."""
-    batches = _batch_loop(context, epochs, untold)
+    batches = _batch_loop(context, epochs, without_epoch)
     if batches is None:
         return None
     function = context.script.function_of(batches)
@@ -96,26 +92,23 @@ def _in_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Hit | No
     if not context.script.contains(epochs, batches):
         knows = function is not None and any(_EPOCH.match(a.arg) for a in function.args.args)
         here = batches if knows else epochs
-    related = [(s, "the sampler") for s in untold[:1]] + (
-        [(epochs, "the loop over epochs")] if here is not epochs else []
-    )
+    related: list[tuple[ast.AST, str]] = [(s, "the sampler") for s in without_epoch[:1]]
+    if here is not epochs:
+        related.append((epochs, "the loop over epochs"))
+    given = [argument(sampler, 3, "shuffle") for sampler in without_epoch]
+    plain = all(one is None or isinstance(one, ast.Constant) for one in given)
     return Hit(
-        "missing-set-epoch",
-        "warning",
-        "certain" if untold and all(_plainly(s) for s in untold) else "likely",
         here,
         "no set_epoch is called on the DistributedSampler: every epoch has the order of the first one",
+        "certain" if without_epoch and plain else "likely",
         related=tuple(related),
-        fix=_fix(context, epochs, untold) if context.script.file_of(epochs) is context.script.file_of(here) else None,
+        fix=_fix(context, epochs, without_epoch)
+        if context.script.file_of(epochs) is context.script.file_of(here)
+        else None,
     )
 
 
-def _plainly(sampler: ast.Call) -> bool:
-    given = argument(sampler, 3, "shuffle")
-    return given is None or isinstance(given, ast.Constant)
-
-
-def _batch_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Loop | None:
+def _batch_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Loop | None:
     """A loop over batches inside the epoch loop, or in a function it calls, that such a sampler feeds."""
     script, loops = context.script, context.loops
     places: list[ast.AST] = [epochs, *loops.reached(epochs)]
@@ -128,7 +121,7 @@ def _batch_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Loop 
             if isinstance(loop, ast.While) and loops.kinds[loop] != "batch":
                 continue
             fed = {s for its in _loaders(context, loop) for s in _samplers(context, its)}
-            if fed & set(untold):
+            if fed & set(without_epoch):
                 return loop
             does = {event.kind for event in loops.does(loop)}
             if not _loaders(context, loop) and loops.kinds[loop] == "batch" and (does & {"backward"} or not trains):
@@ -140,14 +133,16 @@ def _loaders(context: Context, loop: Loop) -> set[ast.Call]:
     return set() if isinstance(loop, ast.While) else context.values.sites(loop.iter, "loader")
 
 
-def _fix(context: Context, epochs: Loop, untold: list[ast.Call]) -> Insert | None:
+def _fix(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Insert | None:
     """Only where one sampler has one plain name in the function of the epoch loop, and is made on every way there."""
-    if len(untold) != 1 or not isinstance(epochs, ast.For) or not isinstance(epochs.target, ast.Name):
+    if len(without_epoch) != 1 or not isinstance(epochs, ast.For) or not isinstance(epochs.target, ast.Name):
         return None
     script = context.script
-    statement = script.statement_of(untold[0])
-    same = script.scopes[untold[0]] is script.scopes[epochs] and script.parents[statement] is script.parents[epochs]
-    if not same or not isinstance(statement, ast.Assign) or statement.value is not untold[0]:
+    statement = script.statement_of(without_epoch[0])
+    same = (
+        script.scopes[without_epoch[0]] is script.scopes[epochs] and script.parents[statement] is script.parents[epochs]
+    )
+    if not same or not isinstance(statement, ast.Assign) or statement.value is not without_epoch[0]:
         return None
     target = statement.targets[0]
     if not isinstance(target, ast.Name) or len(statement.targets) != 1 or statement.lineno > epochs.lineno:

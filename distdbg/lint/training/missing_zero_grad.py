@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import Loop, names_in
 
-DOCS = lint_entries("missing-zero-grad")
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
 
@@ -20,36 +18,26 @@ def check(context: Context) -> Iterator[Hit]:
         return
     for loop in context.loops.training:
         does = context.loops.does(loop)
-        steps = [e for e in does if e.kind in ("step", "scaler_step") and not Events.managed(e)]
+        steps = [e for e in does if e.kind in STEPS and not Events.managed(e)]
         back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
         if not steps or not back or any(e.kind == "zero" for e in does):
             continue
         if not _plain(context, steps) or _cleared_by_others(context, loop):
             continue
-        outside = [n for n in context.events.of("zero") if context.script.contains(_outermost(context, loop), n)]
-        if outside and not _once_an_epoch(context, loop):
+        around = context.script.loops_around(loop)
+        outside = any(context.script.contains([loop, *around][-1], node) for node in context.events.of("zero"))
+        # cleared in the loop over epochs only, the batches of an epoch still pile up
+        kinds = [context.loops.kinds[one] for one in (loop, *around[:1])]
+        if outside and kinds != ["batch", "epoch"]:
             continue
         yield Hit(
-            "missing-zero-grad",
-            "error",
-            "likely",
             steps[0].top,
             "this loop steps the optimizer and never clears the gradients: each step adds all earlier ones",
             related=((loop, "the loop"), (back[0].top, "adds to the gradients")),
         )
 
 
-def _outermost(context: Context, loop: Loop) -> Loop:
-    return ([loop, *context.script.loops_around(loop)])[-1]
-
-
-def _once_an_epoch(context: Context, loop: Loop) -> bool:
-    """Cleared in the loop over epochs only: the batches of an epoch still pile up."""
-    around = context.script.loops_around(loop)
-    return context.loops.kinds[loop] == "batch" and bool(around) and context.loops.kinds[around[0]] == "epoch"
-
-
-def _plain(context: Context, steps: list[Event]) -> bool:
+def _plain(context: Context, steps: list[TrainingEvent]) -> bool:
     """Steps of optimizers of torch that this file makes; who knows what another one does by itself."""
     for step in steps:
         node = step.call.args[0] if step.kind == "scaler_step" and step.call.args else step.receiver  # type: ignore[attr-defined]
@@ -64,7 +52,7 @@ def _cleared_by_others(context: Context, loop: Loop) -> bool:
     for call in context.script.within(loop, ast.Call):
         if context.values.callees(call):
             continue
-        name = context.script.call_names[call].rpartition(".")[2]
+        name = context.script.last_names[call]
         for given in (*call.args, *(k.value for k in call.keywords)):
             if name in ("step", "unscale_", "clip_grad_norm_", "clip_grad_value_", "save", "print", "len"):
                 continue

@@ -1,16 +1,14 @@
-"""Layers told by a part of their name: the pattern of layer 1 is in the names of layers 10 to 19, too."""
+"""Layers selected by a part of their name: the pattern of layer 1 is in the names of layers 10 to 19, too."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.constants import number
 from distdbg.lint.script.script import names_in
 
-DOCS = lint_entries("param-in-two-groups")
 _TEN = 10
 
 
@@ -31,13 +29,7 @@ def check(context: Context) -> Iterator[Hit]:
         if counter is None or not _counts_to_ten(context, test, counter) or not _chooses(context, test):
             continue
         if "param" in name.id or name.id in ("n", "name", "key", "k"):
-            yield Hit(
-                "param-in-two-groups",
-                "warning",
-                "likely",
-                test,
-                f"{context.script.source(text)} with {counter} = 1 is in the names of layers 10 to 19, too",
-            )
+            yield Hit(test, f"{context.script.source(text)} with {counter} = 1 is in the names of layers 10 to 19, too")
 
 
 def _counter(text: ast.JoinedStr) -> str | None:

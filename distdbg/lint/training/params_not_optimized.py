@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.kinds import WITH_PARAMETERS
 from distdbg.lint.script.script import argument
-
-DOCS = lint_entries("params-not-optimized")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -18,28 +15,22 @@ def check(context: Context) -> Iterator[Hit]:
     if script.calls("add_param_group"):
         return
     for optimizer in values.of_kind("optimizer"):
-        given = argument(optimizer, 0, "params")
-        match given:
+        match argument(optimizer, 0, "params"):
             case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
                 pass
             case _:
                 continue
         for assigned in script.all(ast.Assign):
-            if (
-                script.scopes[assigned] is not script.scopes[optimizer]
-                or script.begin[assigned] < script.begin[optimizer]
-            ):
+            same = script.scopes[assigned] is script.scopes[optimizer]
+            if not same or script.begin[assigned] < script.begin[optimizer]:
                 continue
             replaced = any(_replaces(context, t, model) for t in assigned.targets) and _is_new(context, assigned.value)
-            if replaced and not (
-                _built_again(context, optimizer, assigned) or _done_with(context, optimizer, assigned)
-            ):
+            replaced = replaced and not _built_again(context, optimizer, assigned)
+            if replaced and not _done_with(context, optimizer, assigned):
                 yield Hit(
-                    "params-not-optimized",
-                    "warning",
-                    "certain",
                     assigned,
                     "this layer comes after the optimizer took the parameters: it is never stepped",
+                    "certain",
                     related=((optimizer, "the optimizer"),),
                 )
 
@@ -73,7 +64,7 @@ def _built_again(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:
 
 
 def _done_with(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:
-    """The optimizer was given to nobody, and is not heard of again."""
+    """The optimizer is passed to no call and not used again."""
     script, values, made = context.script, context.values, context.script.parents[optimizer]
     if not isinstance(made, ast.Assign) or script.loops_around(after):
         return False

@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.kinds import WITH_PARAMETERS
-from distdbg.lint.script.script import argument
+from distdbg.lint.script.script import argument, is_constant
 
-DOCS = lint_entries("params-without-grad")
 #: what goes through the layers of a model without naming them, or takes parameters out of training
 _BY_OTHER_MEANS = re.compile(
     r"getattr\s*\(|_modules\b|\.children\s*\(|named_children|named_modules|__dict__|get_submodule|"
@@ -22,7 +20,7 @@ _BY_OTHER_MEANS = re.compile(
 
 def check(context: Context) -> Iterator[Hit]:
     script, values = context.script, context.values
-    wraps = [*values.of_kind("ddp"), *values.of_kind("fsdp")]
+    wraps = values.of_kind("ddp", "fsdp")
     if not wraps or context.frameworks:
         return
     text = "\n".join(file.text for file in script.files.values())
@@ -34,13 +32,15 @@ def check(context: Context) -> Iterator[Hit]:
         if owner in made and owner not in bases and _is_module(context, owner):
             for layer, name in _layers(context, owner):
                 if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1:
-                    yield Hit("params-without-grad", "warning", "likely", layer,
-                              f"nothing uses `{name}` of {owner.name}: its parameters get no gradient",
-                              related=((wraps[0], "where the model is wrapped"),))  # fmt: skip
+                    yield Hit(
+                        layer,
+                        f"nothing uses `{name}` of {owner.name}: its parameters get no gradient",
+                        related=((wraps[0], "where the model is wrapped"),),
+                    )
 
 
 def _is_module(context: Context, owner: ast.ClassDef) -> bool:
-    """Of torch.nn.Module alone, with a forward of its own: no base that could use the layer."""
+    """Whether the class derives from torch.nn.Module alone and has its own forward: no other base can use the layer."""
     methods = {one.name for one in owner.body if isinstance(one, ast.FunctionDef)}
     names = [context.script.dotted(base) for base in owner.bases]
     return names == ["torch.nn.Module"] and "forward" in methods
@@ -58,8 +58,5 @@ def _layers(context: Context, owner: ast.ClassDef) -> Iterator[tuple[ast.Assign,
 
 
 def _has_any(call: ast.Call) -> bool:
-    """A norm may be told to have none."""
-    return not any(
-        isinstance(given := argument(call, -1, name), ast.Constant) and given.value is False
-        for name in ("affine", "elementwise_affine")
-    )
+    """A norm can be created without parameters."""
+    return not any(is_constant(argument(call, -1, name), False) for name in ("affine", "elementwise_affine"))

@@ -6,12 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.events import Event
+from distdbg.lint.script.events import TrainingEvent
 from distdbg.lint.script.script import Loop, argument, names_in
 
-DOCS = lint_entries("scheduler-cadence")
 _BATCHES = re.compile(r"len|loader|steps|iters|batches|iterations", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
@@ -37,14 +35,14 @@ def _epochs_around(context: Context, loop: Loop) -> Loop | None:
     return None
 
 
-def _judge(context: Context, event: Event, *, per_batch: bool, known: bool) -> Hit | None:
+def _judge(context: Context, event: TrainingEvent, *, per_batch: bool, known: bool) -> Hit | None:
     if event.receiver is None or not known or any(isinstance(n, ast.If) for n, _ in event.branches):
         return None
     sites = context.values.sites(event.receiver, "scheduler")
     if len(sites) != 1:
         return None
     site = next(iter(sites))
-    name = context.script.call_names[site].rpartition(".")[2]
+    name = context.script.last_names[site]
     if name == "OneCycleLR" and not per_batch and _counts_batches(site):
         return _hit(event, site, "OneCycleLR counts batches and is stepped once an epoch: it never leaves its warm-up")
     if name == "CosineAnnealingLR" and per_batch and _counts_epochs(context, site):
@@ -54,8 +52,8 @@ def _judge(context: Context, event: Event, *, per_batch: bool, known: bool) -> H
     return None
 
 
-def _hit(event: Event, site: ast.Call, text: str) -> Hit:
-    return Hit("scheduler-cadence", "warning", "likely", event.call, text, related=((site, "the scheduler"),))
+def _hit(event: TrainingEvent, site: ast.Call, text: str) -> Hit:
+    return Hit(event.call, text, related=((site, "the scheduler"),))
 
 
 def _counts_batches(site: ast.Call) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import names_in
 
-DOCS = lint_entries("seeds-identical")
 _OF_LIBRARIES = ("manual_seed", "manual_seed_all")
 _OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "init_seeds", "fix_random_seeds")
 #: another number in each process
@@ -20,37 +18,29 @@ def check(context: Context) -> Iterator[Hit]:
     if not context.distributed or not context.ranks.known or context.frameworks:
         return
     script = context.script
-    calls = [
-        c
-        for c in script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
-        if c.args and not isinstance(c.args[0], ast.Starred)
-    ]
+    calls = script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
+    calls = [c for c in calls if c.args and not isinstance(c.args[0], ast.Starred)]
     if not calls or any(_differs(context, c) for c in calls):
         return
     first = next((c for c in calls if _used(context, c)), None)
     if first is not None:
         yield Hit(
-            "seeds-identical",
-            "info",
-            "possible",
             first,
             f"every rank is seeded with the same {script.source(first.args[0])[:40]}: all draw the same noise",
+            "possible",
         )
 
 
 def _used(context: Context, call: ast.Call) -> bool:
     """Not inside the helper that sets all seeds, whose caller is what matters; and not a generator's own."""
     function = context.script.function_of(call)
-    name = context.script.call_names[call]
-    given = call.args[0]
-    plain = {
-        n.id
-        for n in context.script.within(given, ast.Name)
-        if not isinstance(context.script.parents[n], ast.Attribute)  # `args.seed` is what the command line said
-    }
+    names = context.script.within(call.args[0], ast.Name)
+    # `args.seed` is what the command line said
+    plain = {n.id for n in names if not isinstance(context.script.parents[n], ast.Attribute)}
     if function is not None and {a.arg for a in function.args.args} & (plain | {"worker_id"}):
         return False
-    return name.startswith(("torch.", "numpy.", "random.")) or name.rpartition(".")[2] in _OF_HELPERS
+    of_library = context.script.call_names[call].startswith(("torch.", "numpy.", "random."))
+    return of_library or context.script.last_names[call] in _OF_HELPERS
 
 
 def _differs(context: Context, call: ast.Call) -> bool:

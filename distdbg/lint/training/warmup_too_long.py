@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.findings import lint_entries
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.constants import number
 from distdbg.lint.script.script import argument
 
-DOCS = lint_entries("warmup-too-long")
 #: name of the call -> places of (steps of the warm-up, steps of the run)
 _SCHEDULES = {
     "get_linear_schedule_with_warmup": (1, 2),
@@ -22,14 +20,8 @@ _SCHEDULES = {
 
 def check(context: Context) -> Iterator[Hit]:
     for call in context.script.calls(*_SCHEDULES):
-        places = _SCHEDULES[context.script.call_names[call].rpartition(".")[2]]
+        places = _SCHEDULES[context.script.last_names[call]]
         warmup = number(context, argument(call, places[0], "num_warmup_steps"))
         steps = number(context, argument(call, places[1], "num_training_steps"))
         if warmup is not None and steps is not None and 0 < steps <= warmup:
-            yield Hit(
-                "warmup-too-long",
-                "warning",
-                "certain",
-                call,
-                f"the warm-up takes {warmup:g} steps and the run has {steps:g}: it never ends",
-            )
+            yield Hit(call, f"the warm-up takes {warmup:g} steps and the run has {steps:g}: it never ends", "certain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distdbg.diagnosis.waits.collectives import GroupStrip, Lane, Op
+from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.collectives_text import group_words, lane_words, letter
 from distdbg.report.wording import duration, ranks_words
@@ -57,40 +57,40 @@ class GroupDrawing:
     hosts: int
 
 
-def draw_groups(strips: Sequence[GroupStrip], culprits: RankSet) -> tuple[list[GroupDrawing], int]:
+def draw_groups(timelines: Sequence[GroupTimeline], culprits: RankSet) -> tuple[list[GroupDrawing], int]:
     """Those that are stuck, or the first where none is; and how many groups are not drawn."""
-    stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
+    stuck = [timeline for timeline in timelines if timeline.stuck] or list(timelines[:1])
     drawn = stuck[:_MOST_GROUPS]
-    return [_draw(strip, culprits) for strip in drawn], sum(1 + s.alike for s in strips) - sum(
+    return [_draw(timeline, culprits) for timeline in drawn], sum(1 + s.alike for s in timelines) - sum(
         1 + s.alike for s in drawn
     )
 
 
-def _draw(strip: GroupStrip, culprits: RankSet) -> GroupDrawing:
-    step = (WIDTH - _LABEL - _STATE) / max(len(strip.columns), 1)
-    lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & culprits))[:_MOST_LANES]
-    begins = _begins(strip)
+def _draw(timeline: GroupTimeline, culprits: RankSet) -> GroupDrawing:
+    step = (WIDTH - _LABEL - _STATE) / max(len(timeline.columns), 1)
+    lanes = sorted(timeline.lanes, key=lambda lane: not (lane.ranks & culprits))[:_MOST_LANES]
+    begins = _begins(timeline)
     spread = max([_offset(op, n, lane, begins) for lane in lanes for n, op in enumerate(lane.ops) if op], default=0.0)
     rows = []
     for number, lane in enumerate(lanes):
         y = _TOP + number * ROW
         bars = [
-            _bar(op, n, strip, y, (step, _offset(op, n, lane, begins) / max(spread, _LEAST_SPREAD_S) if op else 0.0))
+            _bar(op, n, timeline, y, (step, _offset(op, n, lane, begins) / max(spread, _LEAST_SPREAD_S) if op else 0.0))
             for n, op in enumerate(lane.ops)
         ]
         title = f"{ranks_words(lane.ranks, 400)} on {', '.join(lane.hosts[:6])}"
-        state = lane_words(lane, strip)
+        state = lane_words(lane, timeline)
         rows.append(LaneRow(y, ranks_words(lane.ranks, 18), title, state, bool(lane.ranks & culprits), tuple(bars)))
-    xs = [_LABEL + n * step + step / 2 for n in range(len(strip.columns))]
+    xs = [_LABEL + n * step + step / 2 for n in range(len(timeline.columns))]
     return GroupDrawing(
-        title=group_words(strip),
-        legend=tuple((n % HUES, letter(n), what) for n, what in enumerate(strip.legend)),
+        title=group_words(timeline),
+        legend=tuple((n % HUES, letter(n), what) for n, what in enumerate(timeline.legend)),
         rows=tuple(rows),
-        heads=tuple((x, f"#{n}") for x, n in zip(xs, strip.columns, strict=True)),
-        times=tuple((x, _before(strip.t - t)) for x, t in zip(xs, _first(strip), strict=True) if t),
+        heads=tuple((x, f"#{n}") for x, n in zip(xs, timeline.columns, strict=True)),
+        times=tuple((x, _before(timeline.t - t)) for x, t in zip(xs, _first(timeline), strict=True) if t),
         height=_TOP + len(rows) * ROW + 20,
-        hidden=len(strip.lanes) - len(lanes),
-        hosts=len(strip.hosts),
+        hidden=len(timeline.lanes) - len(lanes),
+        hosts=len(timeline.hosts),
     )
 
 
@@ -99,10 +99,10 @@ def _before(seconds: float) -> str:
     return f"−{seconds:.2f} s" if 0 <= seconds < 1000 else f"−{duration(max(0.0, seconds))}"
 
 
-def _begins(strip: GroupStrip) -> dict[tuple[int, str], float]:
+def _begins(timeline: GroupTimeline) -> dict[tuple[int, str], float]:
     """When a host's first rank began a column: only what one clock says is compared."""
     found: dict[tuple[int, str], float] = {}
-    for lane in strip.lanes:
+    for lane in timeline.lanes:
         for number, op in enumerate(lane.ops):
             if op is not None and len(lane.hosts) == 1:
                 key = (number, lane.hosts[0])
@@ -114,19 +114,19 @@ def _offset(op: Op, number: int, lane: Lane, begins: dict[tuple[int, str], float
     return op.t - begins[number, lane.hosts[0]] if len(lane.hosts) == 1 else op.late_s
 
 
-def _first(strip: GroupStrip) -> list[float]:
-    columns = zip(*(lane.ops for lane in strip.lanes), strict=True)
+def _first(timeline: GroupTimeline) -> list[float]:
+    columns = zip(*(lane.ops for lane in timeline.lanes), strict=True)
     return [min((op.t for op in column if op is not None), default=0.0) for column in columns]
 
 
-def _bar(op: Op | None, number: int, strip: GroupStrip, y: float, at: tuple[float, float]) -> OperationBar:
+def _bar(op: Op | None, number: int, timeline: GroupTimeline, y: float, at: tuple[float, float]) -> OperationBar:
     step, late = at
     x = _LABEL + number * step
-    sequence = strip.columns[number]
+    sequence = timeline.columns[number]
     if op is None:
         return OperationBar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: not begun")
     shift = min(late, 1.0) * step * 0.45
-    words = [f"#{sequence} {strip.legend[op.what]}", "finished" if op.done else "begun and not finished"]
+    words = [f"#{sequence} {timeline.legend[op.what]}", "finished" if op.done else "begun and not finished"]
     words += ["not what most ranks called"] if op.odd else []
     words += [f"{op.late_s:.2f} s later than the first of its node"] if op.late_s else []
     kind = "done" if op.done else "open"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from distdbg.evidence.host.course import Look
+from distdbg.evidence.host.course import RankLook
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.training.overfitting import losses
@@ -22,7 +22,7 @@ _MOST_RULES = 3
 _FEWEST_LOOKS = 3
 _NOT_FINITE = "non-finite"
 #: by rank
-_Looks = dict[int, tuple[Look, ...]]
+_Looks = dict[int, tuple[RankLook, ...]]
 #: (name, curves of a run's ranks, a value in words, whether on a logarithmic scale)
 _Figure = tuple[str, Callable[[RunEvidence, _Looks], Iterator[Curve]], Callable[[float], str], bool]
 
@@ -61,7 +61,8 @@ def course(report: Report, evidence: RunEvidence) -> Course | None:
         return None
     steps = [(finding, *_step_of(finding, evidence, looks)) for finding in report.findings]
     drawn = [
-        curve_chart(name, list(told(evidence, looks)), last, said, log=log) for name, told, said, log in _figures()
+        curve_chart(name, list(points_of(evidence, looks)), last, said, log=log)
+        for name, points_of, said, log in _figures()
     ]
     charts = tuple(one for one in drawn if one is not None)
     if not charts and all(step is None for _, step, _ in steps):
@@ -79,8 +80,8 @@ def side_by_side(runs: Mapping[str, RunEvidence]) -> Course | None:
     looks = {name: _looks(evidence) for name, evidence in runs.items()}
     last = max((_last_step(evidence, looks[name]) for name, evidence in runs.items()), default=0)
     charts = []
-    for figure, told, said, log in _figures():
-        curves = [_together(name, list(told(evidence, looks[name])), said) for name, evidence in runs.items()]
+    for figure, points_of, said, log in _figures():
+        curves = [_together(name, list(points_of(evidence, looks[name])), said) for name, evidence in runs.items()]
         charts.append(curve_chart(figure, [curve for curve in curves if curve is not None], last, said, log=log))
     found = tuple(one for one in charts if one is not None)
     return Course((), 0, found, (), tuple(_ticks(last))) if found and last >= 2 else None
@@ -107,7 +108,7 @@ def _last_step(evidence: RunEvidence, looks: _Looks) -> int:
     for rank in evidence.ranks:
         known += [series.samples[-1].step for series in rank.gradients if series.samples]
         known += [rank.memory.course[-1].step] if rank.memory and rank.memory.course else []
-        known += [step for told in _told_losses(rank) for step, _ in told[-1:]]
+        known += [step for points in _loss_series(rank) for step, _ in points[-1:]]
     return max(known, default=0)
 
 
@@ -167,8 +168,8 @@ def _step_times(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
 def _gpu_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
     """torch's count if `--memory` recorded it, else the memory in use on the device."""
     for rank in evidence.ranks:
-        told = rank.memory.course if rank.memory else ()
-        points = [(point.step, point.allocated) for point in told if point.allocated]
+        course = rank.memory.course if rank.memory else ()
+        points = [(point.step, point.allocated) for point in course if point.allocated]
         points = points or [(look.step, look.gpu_used) for look in looks.get(rank.rank, ()) if look.gpu_used]
         if points:
             yield Curve(_who(rank), points, _from_to(points))
@@ -176,8 +177,8 @@ def _gpu_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
 
 def _host_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
     for rank in evidence.ranks:
-        told = rank.memory.course if rank.memory else ()
-        points = [(point.step, point.anon) for point in told]
+        course = rank.memory.course if rank.memory else ()
+        points = [(point.step, point.anon) for point in course]
         points = points or [(look.step, look.rss) for look in looks.get(rank.rank, ()) if look.rss]
         if len(points) >= _FEWEST_LOOKS:
             yield Curve(_who(rank), points, _from_to(points))
@@ -191,7 +192,7 @@ def _from_to(points: Sequence[tuple[int, int]]) -> str:
 
 
 def _norms(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
-    """Of all layers together, if `--watch gradients` recorded them; with marks where a value was not finite."""
+    """Norms over all layers together, if `--watch gradients` recorded them; with marks where a value was not finite."""
     for rank in evidence.ranks:
         bad = tuple(fact.step for fact in rank.guards if fact.guard == _NOT_FINITE and fact.step is not None)
         for series in rank.gradients or (None,):
@@ -205,15 +206,15 @@ def _norms(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
 
 def _losses(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
     for rank in evidence.ranks:
-        for told in _told_losses(rank):
-            points = [(step, value) for step, value in told if value is not None]
-            marks = tuple(step for step, value in told if value is None)
+        for series in _loss_series(rank):
+            points = [(step, value) for step, value in series if value is not None]
+            marks = tuple(step for step, value in series if value is None)
             yield Curve(_who(rank), points, _with_marks(points, marks), marks)
 
 
-def _told_losses(rank: RankRecord) -> Iterator[list[tuple[int, float | None]]]:
+def _loss_series(rank: RankRecord) -> Iterator[list[tuple[int, float | None]]]:
     for fact in rank.guards:
-        yield from (told for told in losses(fact.fields).values() if told)
+        yield from (series for series in losses(fact.fields).values() if series)
 
 
 def _with_marks(points: Sequence[tuple[int, float]], marks: Sequence[int]) -> str:

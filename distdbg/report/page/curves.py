@@ -21,7 +21,7 @@ def between(upper: Points, lower: Points) -> str:
 
 
 def _joined(points: Iterable[tuple[float, float]]) -> str:
-    """To a tenth of a unit, which is less than a point on any screen."""
+    """Join points with a precision of a tenth of a unit, less than a point on any screen."""
     return " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
 
 

@@ -44,7 +44,7 @@ class Flame:
 
 
 def flame(tree: CallTree, culprits: RankSet) -> Flame:
-    drawing = _Flame(culprits, short_names({e.file for b in tree.branches for e in _entries(b)}))
+    drawing = _FlameBuilder(culprits, short_names({e.file for b in tree.branches for e in _entries(b)}))
     drawing.place(tree.branches, 0.0, WIDTH, 0)
     return Flame(tuple(drawing.boxes), max((box.y + ROW for box in drawing.boxes), default=0.0))
 
@@ -53,7 +53,7 @@ def _entries(branch: Branch) -> list[Entry]:
     return [*branch.entries, *(e for inner in branch.branches for e in _entries(inner))]
 
 
-class _Flame:
+class _FlameBuilder:
     def __init__(self, culprits: RankSet, names: dict[str, str]) -> None:
         self.culprits = culprits
         self.names = names
@@ -89,7 +89,7 @@ class _Flame:
                 depth += 1
         if branch.here and not branch.branches:
             words = ranks_words(branch.here, 48)
-            title = f"{ranks_words(branch.here, 300)} stand here" + (
+            title = f"{ranks_words(branch.here, 300)} are here" + (
                 f"\nin C++: {branch.native}" if branch.native else ""
             )
             self._box(x, depth, width, "ranks", (words, title), culprit=culprit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from distdbg.evidence.memory.answer import Columns, MemoryAnswer, OutOfMemory, gib
+from distdbg.evidence.memory.answer import Columns, MemoryAnswer, OomVerdict, gib
 from distdbg.evidence.memory.digest import place_of
 from distdbg.report.page import curves
 
@@ -148,7 +148,7 @@ class SegmentMap:
     row: float
 
 
-def segment_map(oom: OutOfMemory) -> SegmentMap:
+def segment_map(oom: OomVerdict) -> SegmentMap:
     """All segments in a row, wrapped into lines; a gap separates two segments."""
     total = sum(segment.size for segment in oom.segments)
     room = WIDTH * _TAPE_ROWS - _TAPE_GAP * len(oom.segments)

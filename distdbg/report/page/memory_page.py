@@ -58,7 +58,7 @@ def _script() -> str:
 
 
 def _embedded(value: object) -> str:
-    """JSON that cannot end the element it stands in; cleaned of controls as all of a page is."""
+    """JSON that cannot end the element around it; control characters are removed as in the whole page."""
     return clean(json.dumps(value, separators=(",", ":"), ensure_ascii=True)).replace("<", "\\u003c")
 
 

@@ -55,7 +55,7 @@ def memory_svg(answers: Sequence[MemoryAnswer]) -> str:
 
 
 def _picture(answer: MemoryAnswer) -> tuple[list[str], float]:
-    """What stands at (0, 0), and how high it is."""
+    """The drawing at (0, 0), and its height."""
     lines = [_text(0, -16, _end_of(title(answer)), "head"), *_chart(answer)]
     y = HEIGHT + _GAP
     names = list(_names(answer))

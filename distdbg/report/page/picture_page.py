@@ -37,7 +37,7 @@ def picture_values(picture: Picture) -> dict[str, Any]:
         "places": [_place(place, picture.culprits) for place in places[:_MOST_PLACES]],
         "more_places": len(places) - _MOST_PLACES,
         "graph": wait_graph(picture),
-        "strips": drawn,
+        "timelines": drawn,
         "other_groups": other_groups,
     }
 

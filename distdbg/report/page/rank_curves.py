@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 1000.0, 32.0
 _COLUMNS = 125
 #: Above the first all are one row; of the others so many are drawn, those that were so far from the median.
 _EACH, _SHOWN, _APART = 16, 12, 0.05
-#: What is above this part of all points stands at the upper edge, where it is far above.
+#: Points above this quantile are drawn at the upper edge, if they are far above it.
 _EDGE = 0.95
 #: Of its points, the part in which a rank was furthest from the others.
 _FURTHEST = 4
@@ -71,7 +71,7 @@ class _Scale:
 
 
 def place(step: int, last: int) -> float:
-    """Where a step is in WIDTH."""
+    """The place of a step in WIDTH."""
     return WIDTH * min(max(step, 0), last) / max(last, 1)
 
 
@@ -103,7 +103,7 @@ def _columns(curve: Curve, last: int, *, log: bool) -> _Columns:
 
 
 def _scale(values: Sequence[float], *, log: bool) -> _Scale:
-    """From 0 up, but for a logarithmic one; a few values far above all others would make the rest flat."""
+    """A scale from 0 up, unless it is logarithmic. A few values far above all others do not stretch it."""
     if not values:
         return _Scale(1.0, 10.0, log)
     if log:
@@ -118,7 +118,7 @@ def _scale_words(scale: _Scale, values: Sequence[float], said: Callable[[float],
         return ""
     if scale.log:
         return f"{said(scale.low)} to {said(scale.high)}, logarithmic"
-    above = f"; what is higher, up to {said(values[-1])}, stands at the edge" if values[-1] > scale.high else ""
+    above = f"; higher values, up to {said(values[-1])}, are at the edge" if values[-1] > scale.high else ""
     return f"{said(scale.low) if scale.low else 0} to {said(scale.high)}{above}"
 
 
@@ -160,7 +160,7 @@ def _together(columns: Sequence[_Columns], scale: _Scale, said: Callable[[float]
 
 
 def _outliers(curves: Sequence[tuple[Curve, _Columns]]) -> tuple[list[tuple[Curve, _Columns]], str]:
-    """Those to draw, and a sentence on them. One that was not finite stands out, whatever its values."""
+    """The ranks to draw, and a sentence about them. A rank that was not finite is always drawn."""
     middle = {column: median(values) for column, values in _by_column(own for _, own in curves).items()}
     far = [(not curve.marks, -_distance(own, middle), n) for n, (curve, own) in enumerate(curves)]
     apart = [n for calm, near, n in sorted(far) if not calm or -near > math.log1p(_APART)]
@@ -172,7 +172,8 @@ def _outliers(curves: Sequence[tuple[Curve, _Columns]]) -> tuple[list[tuple[Curv
 
 
 def _distance(own: _Columns, middle: dict[int, float]) -> float:
-    """In natural logarithms, where it was furthest: a rank that went wrong late is not diluted by its start."""
+    """The distance of a rank where it is largest, in natural logarithms, so that a late divergence is not averaged
+    away."""
     found = sorted(abs(math.log(value / middle[n])) for n, value in own.items() if value > 0 and middle[n] > 0)
     kept = found[-max(1, len(found) // _FURTHEST) :] if found else [0.0]
     return sum(kept) / len(kept)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
 from distdbg.report.document import Block
 
-#: Of more ranks the slowest and the fastest stand for all.
+#: Of more ranks only the slowest and the fastest are drawn.
 _MOST, _SLOWEST, _FASTEST = 48, 24, 8
 
 

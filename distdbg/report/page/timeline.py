@@ -17,7 +17,7 @@ _ALIKE = 0.01
 
 
 @dataclass(frozen=True)
-class Span:
+class TimelineSpan:
     """When a rank ran, in epoch seconds; `kind` says how it ended (see KINDS), `mark` is the first symptom."""
 
     rank: int
@@ -56,7 +56,7 @@ class Timeline(Block):
 KINDS = ("root", "failed", "stopped", "unknown", "running", "finished")
 
 
-def timeline(spans: Sequence[Span]) -> Timeline | None:
+def timeline(spans: Sequence[TimelineSpan]) -> Timeline | None:
     """None where no rank has a time."""
     if not spans:
         return None
@@ -68,17 +68,17 @@ def timeline(spans: Sequence[Span]) -> Timeline | None:
     return Timeline(tuple(rows[:MOST_ROWS]), tuple(_ticks(whole)), hidden)
 
 
-def _groups(spans: Sequence[Span], whole: float, *, fold: bool) -> list[list[Span]]:
+def _groups(spans: Sequence[TimelineSpan], whole: float, *, fold: bool) -> list[list[TimelineSpan]]:
     if not fold:
         return [[span] for span in sorted(spans, key=lambda s: s.rank)]
-    same: dict[tuple[str, str, int, int], list[Span]] = {}
+    same: dict[tuple[str, str, int, int], list[TimelineSpan]] = {}
     for span in sorted(spans, key=lambda s: s.rank):
         start, end = round(span.start / whole / _ALIKE), round(span.end / whole / _ALIKE)
         same.setdefault((span.kind, span.state, start, end), []).append(span)
     return sorted(same.values(), key=lambda group: (KINDS.index(group[0].kind), len(group), group[0].rank))
 
 
-def _row(group: list[Span], first: float, whole: float) -> TimelineRow:
+def _row(group: list[TimelineSpan], first: float, whole: float) -> TimelineRow:
     lead = group[0]
     ranks = fold_ranks(span.rank for span in group)
     label = f"rank {ranks}" if len(group) == 1 else f"{len(group)} ranks"

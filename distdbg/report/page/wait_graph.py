@@ -207,7 +207,7 @@ def _arrow(a: GraphBox, b: GraphBox, words: list[str], most: int) -> GraphArrow:
 
 
 def _edge(a: GraphBox, b: GraphBox) -> tuple[float, float]:
-    """Where the straight way from a's middle to b's leaves a."""
+    """The point where the straight line from a's middle to b's leaves a."""
     across, down = b.x - a.x, b.y - a.y
     scale = min(BOX_WIDTH / 2 / abs(across) if across else 9.0, BOX_HEIGHT / 2 / abs(down) if down else 9.0, 0.45)
     return a.x + across * scale, a.y + down * scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from distdbg.diagnosis.waits.collectives import GroupStrip, Lane, Op
+from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen, cells
 from distdbg.report.wording import duration, ranks_words
@@ -16,24 +16,26 @@ _MOST_RANKS = 24
 
 
 def groups_lines(
-    strips: Sequence[GroupStrip], culprits: RankSet, screen: Screen = PLAIN_SCREEN, most_groups: int = 3
+    timelines: Sequence[GroupTimeline], culprits: RankSet, screen: Screen = PLAIN_SCREEN, most_groups: int = 3
 ) -> list[str]:
     """The groups with an operation that is not completed or a rank that is behind; the others are counted."""
-    stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
+    stuck = [timeline for timeline in timelines if timeline.stuck] or list(timelines[:1])
     lines: list[str] = []
-    for strip in stuck[:most_groups]:
-        lines += [*([""] if lines else []), *_Group(strip, culprits, screen).lines()]
-    left = sum(1 + strip.alike for strip in strips) - sum(1 + strip.alike for strip in stuck[:most_groups])
+    for timeline in stuck[:most_groups]:
+        lines += [*([""] if lines else []), *_GroupText(timeline, culprits, screen).lines()]
+    left = sum(1 + timeline.alike for timeline in timelines) - sum(
+        1 + timeline.alike for timeline in stuck[:most_groups]
+    )
     if left:
-        waiting = sum(1 + strip.alike for strip in stuck[most_groups:])
+        waiting = sum(1 + timeline.alike for timeline in stuck[most_groups:])
         words = f"{left} more group{'' if left == 1 else 's'}" + (f", {waiting} of them waiting" if waiting else "")
         lines.append(screen.line("", [("dim", words)]))
     return [*lines, *(screen.line("  ", [("dim", note)]) for note in notes(stuck[:most_groups]))]
 
 
-def notes(strips: Sequence[GroupStrip]) -> Iterator[str]:
+def notes(timelines: Sequence[GroupTimeline]) -> Iterator[str]:
     """How to read it: only what occurs is explained."""
-    ops = [op for strip in strips for lane in strip.lanes for op in lane.ops]
+    ops = [op for timeline in timelines for lane in timeline.lanes for op in lane.ops]
     words = []
     if any(op is not None and not op.done for op in ops):
         words.append("[a] begun and not finished")
@@ -47,50 +49,50 @@ def notes(strips: Sequence[GroupStrip]) -> Iterator[str]:
         yield ", ".join(words)
 
 
-class _Group:
-    def __init__(self, strip: GroupStrip, culprits: RankSet, screen: Screen) -> None:
-        self.strip = strip
+class _GroupText:
+    def __init__(self, timeline: GroupTimeline, culprits: RankSet, screen: Screen) -> None:
+        self.timeline = timeline
         self.culprits = culprits
         self.screen = screen
-        self.signs = screen.signs
+        self.symbols = screen.symbols
 
     def lines(self) -> Iterator[str]:
-        strip = self.strip
-        yield self.screen.line("", [("strong", group_words(strip))])
+        timeline = self.timeline
+        yield self.screen.line("", [("strong", group_words(timeline))])
         for line in wrap(
-            ", ".join(f"{letter(n)} {what}" for n, what in enumerate(strip.legend)),
+            ", ".join(f"{letter(n)} {what}" for n, what in enumerate(timeline.legend)),
             max(20, self.screen.width - 4),
             break_on_hyphens=False,
         )[:3]:
             yield self.screen.line("  ", [("dim", line)])
-        lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & self.culprits))
+        lanes = sorted(timeline.lanes, key=lambda lane: not (lane.ranks & self.culprits))
         shown = lanes[:_MOST_LANES]
         names = [
-            (self.signs.culprit if lane.ranks & self.culprits else "") + ranks_words(lane.ranks, _MOST_RANKS)
+            (self.symbols.culprit if lane.ranks & self.culprits else "") + ranks_words(lane.ranks, _MOST_RANKS)
             for lane in shown
         ]
         wide = max([cells(name) for name in names] + [3])
         grid = [[self._cell(op) for op in lane.ops] for lane in shown]
-        states = [lane_words(lane, strip) for lane in shown]
+        states = [lane_words(lane, timeline) for lane in shown]
         room = self.screen.width - wide - 6 - max(map(len, states), default=0)
-        first = _fitting(strip.columns, grid, room)
-        head = self._row([str(n) for n in strip.columns][first:], grid, first)
+        first = _fitting(timeline.columns, grid, room)
+        head = self._row([str(n) for n in timeline.columns][first:], grid, first)
         yield self._grid_line("dim", f"  {'#':<{wide}}  {head}")
         for lane, name, row, state in zip(shown, names, grid, states, strict=True):
             mark = "error" if lane.ranks & self.culprits else ""
             text = f"{name}{' ' * (wide - cells(name))}  {self._row(row[first:], grid, first)}  {state}"
             yield self._grid_line(mark, f"  {text}")
         if len(lanes) > len(shown):
-            yield self.screen.line("  ", [("dim", f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
+            yield self.screen.line("  ", [("dim", f"{self.symbols.more} and {len(lanes) - len(shown)} more rows")])
 
     def _cell(self, op: Op | None) -> str:
         if op is None:
-            return self.signs.absent
+            return self.symbols.absent
         word = ("!" if op.odd else "") + letter(op.what) + (f"+{op.late_s:.1f}" if op.late_s else "")
         return word if op.done else f"[{word}]"
 
     def _row(self, row: Sequence[str], grid: Sequence[Sequence[str]], first: int) -> str:
-        widths = _widths(self.strip.columns, grid)[first:]
+        widths = _widths(self.timeline.columns, grid)[first:]
         return "".join(f"{cell:^{wide}}" for cell, wide in zip(row, widths, strict=True))
 
     def _grid_line(self, kind: str, text: str) -> str:
@@ -98,13 +100,13 @@ class _Group:
         return self.screen.paint(kind, text.rstrip()[: self.screen.width])
 
 
-def group_words(strip: GroupStrip) -> str:
-    alike = f", and {strip.alike} groups like it" if strip.alike else ""
-    return f"{strip.title}{alike}: {ranks_words(strip.members)}"
+def group_words(timeline: GroupTimeline) -> str:
+    alike = f", and {timeline.alike} groups like it" if timeline.alike else ""
+    return f"{timeline.title}{alike}: {ranks_words(timeline.members)}"
 
 
-def lane_words(lane: Lane, strip: GroupStrip) -> str:
-    newest = max((other.last for other in strip.lanes), default=0)
+def lane_words(lane: Lane, timeline: GroupTimeline) -> str:
+    newest = max((other.last for other in timeline.lanes), default=0)
     words = []
     if lane.open_s is not None:
         words.append(f"open for {duration(lane.open_s)}" if lane.open_s else "open")

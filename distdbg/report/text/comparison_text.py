@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.plain_text import clean
-from distdbg.report.comparison import Comparison, Figure, parts_of
+from distdbg.report.comparison import STEP_TIME, Comparison, Figure, parts_of
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
 
-#: Of each kind of difference so many stand on the screen; --json has all.
+#: This many differences of each kind are printed; --json has all.
 _MOST_EACH = 12
 _MOST_HEAD = 3
 
 
 def comparison_text(found: Comparison, screen: Screen = PLAIN_SCREEN) -> str:
-    """Without a newline at its end."""
+    """The comparison as text, without a final newline."""
     return "\n".join(_lines(found, screen))
 
 
@@ -56,12 +56,10 @@ def head(found: Comparison) -> Iterable[str]:
     if len(went) > _MOST_HEAD:
         yield f"and {len(went) - _MOST_HEAD} more differences in outcome, findings, speed or memory"
     if not went:
-        known = any(figure.what == "step time" and figure.a and figure.b for figure in found.figures)
+        known = any(figure.what == STEP_TIME and figure.a and figure.b for figure in found.figures)
         yield "Both runs had the same outcome" + ("" if known else ", as far as is known") + "."
     if reasons:
         yield f"They differ in: {', '.join(reasons)}"
-    elif not went:
-        yield "Both runs were launched in the same way."
     else:
         yield "Both runs were launched in the same way."
 

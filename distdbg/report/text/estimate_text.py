@@ -50,9 +50,9 @@ def _lines(fits: Sequence[Fit], batch: int, sequence: int) -> Iterator[str]:
             yield f"  {fit.axis:<9} unknown, because {fit.because}"
             continue
         what = {"batch": "sequences", "sequence": "tokens", "layers": "layers"}[fit.axis]
-        told = f"{fit.largest:,} {what}" if fit.largest else f"none: not even the fewest {what}"
-        told += " and more" if fit.largest == fit.most and fit.axis == "layers" else ""
-        yield f"  {fit.axis:<9} {told} {beside[fit.axis]}{_own(fit)}"
+        largest_words = f"{fit.largest:,} {what}" if fit.largest else f"none: not even the fewest {what}"
+        largest_words += " and more" if fit.largest == fit.most and fit.axis == "layers" else ""
+        yield f"  {fit.axis:<9} {largest_words} {beside[fit.axis]}{_own(fit)}"
 
 
 def _own(fit: Fit) -> str:

@@ -51,7 +51,7 @@ def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str
 
 
 def _beside(most: Mapping[int, int], rank: int) -> str:
-    """Of three ranks or more, one that has much more than the middle one."""
+    """A note on a rank that has much more than the median of three ranks or more."""
     if len(most) < 3 or rank not in most:
         return ""
     usual = median(most.values())
@@ -59,7 +59,7 @@ def _beside(most: Mapping[int, int], rank: int) -> str:
 
 
 def _device(points: Sequence[Point], highest: int | None, beside: str) -> Iterator[str]:
-    """`highest` is torch's own maximum since the start, whatever the steps that are shown."""
+    """`highest` is torch's own maximum since the start, for any range of shown steps."""
     counted = [p for p in points if p.reserved is not None]
     if not counted:
         return

@@ -20,7 +20,7 @@ _MOST_MODULES = 12
 
 
 def memory_lines(block: MemoryUse, screen: Screen) -> list[str]:
-    writer = _Writer(screen)
+    writer = _MemoryText(screen)
     answers = block.answers
     lines = block.ranks.splitlines()
     if len(answers) > 1:
@@ -34,7 +34,7 @@ def memory_lines(block: MemoryUse, screen: Screen) -> list[str]:
 
 
 def diff_lines(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], screen: Screen) -> list[str]:
-    writer = _Writer(screen)
+    writer = _MemoryText(screen)
     lines = [f"{name}  {title(one)}" for name, one in (("A", a), ("B", b))]
     cut = [name for name, one in (("A", a), ("B", b)) if overflowed(one)]
     if cut:
@@ -45,7 +45,7 @@ def diff_lines(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], sc
 
 
 def title(answer: MemoryAnswer) -> str:
-    events = f"{answer.events:,} events" if answer.events else "no trace: only what stood at its end"
+    events = f"{answer.events:,} events" if answer.events else "no trace: only the memory at its end"
     words = [one_line(answer.path), f"device {answer.device}", events]
     if answer.seconds:
         words.append(duration(answer.seconds))
@@ -58,11 +58,11 @@ def signed(size: int) -> str:
     return f"{'+' if size >= 0 else '-'}{gib(abs(size))}"
 
 
-class _Writer:
+class _MemoryText:
     def __init__(self, screen: Screen) -> None:
         self.paint = screen.paint
         self.width = max(60, screen.width)
-        self.bar = "#" if screen.signs is ASCII else "█"
+        self.bar = "#" if screen.symbols is ASCII else "█"
 
     def answer(self, answer: MemoryAnswer) -> Iterator[str]:
         peak = answer.peak

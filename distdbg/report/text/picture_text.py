@@ -1,4 +1,4 @@
-"""The picture of a dump for a terminal: the call tree, which ranks wait for which, the last collectives."""
+"""Render the picture of a dump for a terminal: the call tree, which ranks wait for which, the last collectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str
     lines = tree_text(picture.tree, picture.culprits, screen, tree_lines)
     if picture.waits:
         lines += ["", screen.line("", [("strong", "Which ranks wait for which")]), *_waits(picture, screen)]
-    collectives = groups_lines(picture.strips, picture.culprits, screen)
+    collectives = groups_lines(picture.timelines, picture.culprits, screen)
     return [*lines, "", *collectives] if collectives else lines
 
 

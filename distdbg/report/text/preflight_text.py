@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from distdbg.diagnosis.nodes._nodes import size
-from distdbg.evidence.host.preflight import SILENT, Preflight
+from distdbg.evidence.host.preflight import SILENT, Preflight, names_of
 from distdbg.model import Report
 from distdbg.report.document import Cell, Column, Document, Section, Table
 from distdbg.report.text.renderer import TextRenderer
@@ -27,6 +27,8 @@ _ROWS = {
     "all-reduce": ("slow-link",),
 }
 _NOT_REPORTED = "not reported by any node"
+#: Rows whose look has another name.
+_UNKNOWN_ROWS = {"nodes": "names"}
 _KINDS = {"pass": "good", "warn": "warning", "fail": "error", "unknown": "dim"}
 
 
@@ -35,7 +37,7 @@ def states(report: Report) -> dict[str, str]:
     found = {}
     for row, ids in _ROWS.items():
         severities = {finding.severity for finding in report.findings if finding.id in ids}
-        unknown = any(u.what.partition(" ")[0] in (row, "names" if row == "nodes" else row) for u in report.unknown)
+        unknown = any(u.row == _UNKNOWN_ROWS.get(row, row) for u in report.unknown)
         found[row] = "fail" if "error" in severities else "warn" if severities else "unknown" if unknown else "pass"
     return found
 
@@ -57,9 +59,8 @@ def render_preflight(report: Report, preflight: Preflight, screen: Screen = PLAI
 
 def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:
     if state == "unknown":
-        unknown = next(u for u in report.unknown if u.what.startswith("names" if row == "nodes" else row))
-        of = unknown.what.partition(" of ")[2]
-        return f"{f'of {of}, ' if of else ''}because {unknown.because}"
+        unknown = next(u for u in report.unknown if u.row == _UNKNOWN_ROWS.get(row, row))
+        return f"{f'of {names_of(unknown.nodes)}, ' if unknown.nodes else ''}because {unknown.because}"
     seen = {"nodes": _nodes, "interfaces": _interfaces, "clocks": _clocks, "disk": _disk, "versions": _versions,
             "GPUs": _gpus, "all-reduce": _all_reduce, "ptrace": lambda _: "py-spy may look into a rank",
             "limits": _limits}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The renderer for a terminal: the verdict, what it rests on, what is not known, and whose exit code it is."""
+"""The renderer for a terminal: the verdict, its evidence, what is not known, and whose exit code it is."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from distdbg.report.text.screen import Screen, Style, cells, cut
 
 _MOST_EXPLAINED = 8
 _MOST_UNKNOWN = 8
-_MOST_QUOTE_LINES = 40
 
 
 @dataclass(frozen=True)
 class TextRenderer:
-    """Without a newline at the end. `tree_lines` limits a call tree.
+    """Renders without a final newline. `tree_lines` limits a call tree.
 
-    `shown` is a report that the reader has just seen: only the first sentences of what is in it are repeated.
+    `shown` is a report that the reader has just seen: only the first sentences of its findings are repeated.
     """
 
     screen: Screen = field(default_factory=Screen)
@@ -102,7 +101,7 @@ def _indented(text: str) -> str:
 def _row(table: Table, row: Sequence[Cell], widths: Sequence[int], screen: Screen) -> str:
     parts = []
     for cell, column, width in zip(row, table.columns, widths, strict=True):
-        text = cut(cell.text, width, screen.signs.more)
+        text = cut(cell.text, width, screen.symbols.more)
         space = " " * (width - cells(text))
         painted = screen.paint(cell.kind if cell.kind in Style.__annotations__ else "", text)
         parts.append(space + painted if column.number else painted + space)
@@ -152,7 +151,7 @@ class _Verdict:
         where = f" ({one_line(citation.where)})" if citation.where else ""
         yield self.paint("dim", f"  seen {clean(place)}{where}")
         if quoted and citation.quote:
-            for line in clean(citation.quote).rstrip().split("\n")[-_MOST_QUOTE_LINES:]:
+            for line in clean(citation.quote).rstrip().split("\n")[-self.document.quote_lines :]:
                 yield f"       {line[:240]}".rstrip()
 
     def _explained(self, findings: Sequence[Finding]) -> Iterator[str]:

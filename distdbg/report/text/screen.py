@@ -1,4 +1,4 @@
-"""A terminal: its styles, its width, and lines that are cut at it."""
+"""A terminal: its styles, its width, and lines cut to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLOR = Style("\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1m", "\x1b[2m", "\
 
 
 @dataclass(frozen=True)
-class Signs:
+class Symbols:
     """The characters that a drawing is made of."""
 
     fork: str
@@ -42,8 +42,8 @@ class Signs:
     absent: str
 
 
-BOX = Signs("├─ ", "└─ ", "│  ", "   ", "…", "▶ ", "·")
-ASCII = Signs("|- ", "`- ", "|  ", "   ", "...", "> ", "-")
+BOX = Symbols("├─ ", "└─ ", "│  ", "   ", "…", "▶ ", "·")
+ASCII = Symbols("|- ", "`- ", "|  ", "   ", "...", "> ", "-")
 _IN_ASCII = {"…": "...", "·": "-", "→": "->", "×": "x", "−": "-", "▶": ">"}
 
 
@@ -57,7 +57,7 @@ class Screen:
     """What a terminal shows: styles, box characters or ASCII alone, and how many columns."""
 
     style: Style = PLAIN
-    signs: Signs = BOX
+    symbols: Symbols = BOX
     width: int = 100
 
     @classmethod
@@ -74,7 +74,7 @@ class Screen:
         room = self.width - cells(lead)
         out = [lead]
         for number, (kind, raw) in enumerate(p for p in pieces if p[1]):
-            text = cut(plain(one_line(raw), self.signs), room - (2 if number else 0), self.signs.more)
+            text = cut(plain(one_line(raw), self.symbols), room - (2 if number else 0), self.symbols.more)
             if not text:
                 break
             room -= cells(text) + (2 if number else 0)
@@ -98,8 +98,8 @@ def cut(text: str, room: int, more: str) -> str:
     return text + more if text else ""
 
 
-def plain(text: str, signs: Signs) -> str:
+def plain(text: str, symbols: Symbols) -> str:
     """A terminal that cannot show more than ASCII gets no more."""
-    if signs is not ASCII or text.isascii():
+    if symbols is not ASCII or text.isascii():
         return text
     return "".join(c if c.isascii() else _IN_ASCII.get(c, "?") for c in text)

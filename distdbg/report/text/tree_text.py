@@ -15,13 +15,13 @@ _SIZES = ((12, 12), (8, 8), (5, 6), (3, 4), (2, 3))
 
 
 def tree_text(tree: CallTree, culprits: RankSet, screen: Screen = PLAIN_SCREEN, most: int = 48) -> list[str]:
-    """The tree's lines, at most `most`; where `culprits` stand is marked, and shown first."""
+    """The tree's lines, at most `most`; the places of `culprits` are marked, and come first."""
     lines: list[str] = []
     for branches, entries in _SIZES:
         lines = list(_Drawing(tree, culprits, screen, branches, entries).lines())
         if len(lines) <= most:
             return lines
-    return [*lines[: most - 1], f"{screen.signs.more} and {len(lines) - most + 1} more lines"]
+    return [*lines[: most - 1], f"{screen.symbols.more} and {len(lines) - most + 1} more lines"]
 
 
 class _Drawing:
@@ -29,7 +29,7 @@ class _Drawing:
         self.tree = tree
         self.culprits = culprits
         self.screen = screen
-        self.signs = screen.signs
+        self.symbols = screen.symbols
         self.most_branches, self.most_entries = branches, entries
         self.names = short_names({e.file for b in _every(tree) for e in b.entries if e.kind in ("frame", "line")})
 
@@ -42,20 +42,20 @@ class _Drawing:
         shown = ordered[: self.most_branches - 1] if many else ordered
         for number, branch in enumerate(shown):
             last = number == len(shown) - 1 and not many
-            own = lead if top else lead + (self.signs.last if last else self.signs.fork)
-            below = lead if top else lead + (self.signs.gap if last else self.signs.bar)
+            own = lead if top else lead + (self.symbols.last if last else self.symbols.fork)
+            below = lead if top else lead + (self.symbols.gap if last else self.symbols.bar)
             yield from self._branch(branch, own, below)
         if many:
             hidden = ordered[len(shown) :]
             ranks = RankSet()
             for branch in hidden:
                 ranks |= branch.ranks
-            words = f"{self.signs.more} and {len(hidden)} more branches: {ranks_words(ranks)}"
-            yield self.screen.line(lead if top else lead + self.signs.last, [("dim", words)])
+            words = f"{self.symbols.more} and {len(hidden)} more branches: {ranks_words(ranks)}"
+            yield self.screen.line(lead if top else lead + self.symbols.last, [("dim", words)])
 
     def _branch(self, branch: Branch, own: str, below: str) -> Iterator[str]:
         culprit = bool(branch.ranks & self.culprits) and not branch.ranks - self.culprits
-        mark = self.signs.culprit if culprit else ""
+        mark = self.symbols.culprit if culprit else ""
         ranks = ("error" if culprit else "strong", mark + ranks_words(branch.ranks))
         entries = [
             self._entry(e, culprit=culprit, last=n == len(branch.entries) - 1) for n, e in enumerate(branch.entries)
@@ -64,19 +64,19 @@ class _Drawing:
         if rest and branch.native:
             rest[-1] = [*rest[-1], ("dim", f"in C++: {branch.native}")]
         yield self.screen.line(own, [ranks, *(entries[0] if entries else ())])
-        inner = below + (self.signs.bar if branch.branches else self.signs.gap)
+        inner = below + (self.symbols.bar if branch.branches else self.symbols.gap)
         yield from (self.screen.line(inner, pieces) for pieces in rest)
         if branch.branches and branch.here and branch.here != branch.ranks:
             yield self.screen.line(inner, [("dim", f"{ranks_words(branch.here)} here, the others go on:")])
         yield from self._branches(branch.branches, below)
 
     def _shortened(self, entries: list[list[Piece]]) -> list[list[Piece]]:
-        """Without the middle of a long sequence: its begin and its end say more."""
+        """Entries without the middle of a long sequence: its begin and its end say more."""
         if len(entries) <= self.most_entries:
             return entries
         head, tail = 1, self.most_entries - 2
         hidden = len(entries) - head - tail
-        return [*entries[:head], [("dim", f"{self.signs.more} {hidden} more functions")], *entries[-tail:]]
+        return [*entries[:head], [("dim", f"{self.symbols.more} {hidden} more functions")], *entries[-tail:]]
 
     def _entry(self, entry: Entry, *, culprit: bool, last: bool) -> list[Piece]:
         place = self.names.get(entry.file, "") + (f":{entry.line}" if entry.line else "")
@@ -87,7 +87,7 @@ class _Drawing:
             return [("dim", f"line {entry.line}"), (strong if last else "", entry.source)]
         if entry.kind == "words":
             return [("dim", f"[{entry.function}]")]
-        return [("dim", library_words(entry, self.signs.more))]
+        return [("dim", library_words(entry, self.symbols.more))]
 
 
 def library_words(entry: Entry, more: str = "…") -> str:

@@ -1,4 +1,4 @@
-"""A command line as parts that a search can change: the launcher's options, and the program's own."""
+"""Parse a command line into parts that a search can change: the launcher's options, and the program's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command:
 
     @property
     def text(self) -> str:
-        """As a person types it."""
+        """The command as a person types it."""
         return shlex.join((*self.launcher, *self.options, *self.program))
 
     def option(self, name: str) -> str | None:
@@ -51,7 +51,7 @@ class Command:
 
 
 def _place(words: Sequence[str], flag: str) -> tuple[int, str, bool] | None:
-    """(the word that holds the value, the value, whether the flag stands in the same word)"""
+    """(the word that holds the value, the value, whether the flag is in the same word)"""
     for at in range(len(words) - 1, 0, -1):
         if words[at].startswith(f"{flag}="):
             return at, words[at][len(flag) + 1 :], True

@@ -1,4 +1,4 @@
-"""What a search leaves behind: bisect.json with every trial, and reproduce.sh with the command that shows it."""
+"""Write the results of a search: bisect.json with every trial, and reproduce.sh with the command that shows it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Hunt
+from distdbg.shrink.bisect.reducing import CONFIRMATIONS, Reduction
 from distdbg.whole_file import write_json, write_whole
 
 RECORD, SCRIPT = "bisect.json", "reproduce.sh"
 
 
-def write_record(found: Hunt, folder: Path) -> None:
+def write_record(found: Reduction, folder: Path) -> None:
     write_json(folder / RECORD, as_json(found))
     script = folder / SCRIPT
     write_whole(script, f"#!/bin/sh\n# Shows {found.symptom.words}. Found by distdbg bisect.\n{found.command.text}\n")
     script.chmod(0o755)
 
 
-def as_json(found: Hunt) -> dict[str, Any]:
+def as_json(found: Reduction) -> dict[str, Any]:
     """Schema distdbg.bisect/1; `smallest_that_fails` of an axis is the next value below, null where none was left."""
     return {
         "schema": "distdbg.bisect/1",
@@ -40,8 +40,8 @@ def as_json(found: Hunt) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lines(found: Hunt) -> Iterator[str]:
-    """For the terminal."""
+def lines(found: Reduction) -> Iterator[str]:
+    """The result as lines for the terminal."""
     yield f"shows: {found.symptom.words}"
     for name, (axis, result) in found.found.items():
         why = f"{result.fails} does not show it" if result.fails is not None else "the lowest there is"

@@ -1,12 +1,10 @@
-"""The smallest values with which something still shows. Pure: whoever asks gives the function that tries."""
+"""Find the smallest values that still show a failure. Pure: the caller gives the function that tries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-
-Values = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ def smallest(axis: Axis, shows: Callable[[int], bool]) -> Found:
         return Found(axis.low, None)
     not_yet, does = 0, axis.steps
     while does - not_yet > 1:
-        wish = math.isqrt(max(1, axis.below(not_yet)) * axis.below(does))
-        middle = min(max((wish - axis.low) // axis.step, not_yet + 1), does - 1)
+        estimate = math.isqrt(max(1, axis.below(not_yet)) * axis.below(does))
+        middle = min(max((estimate - axis.low) // axis.step, not_yet + 1), does - 1)
         if shows(axis.below(middle)):
             does = middle
         else:

@@ -1,4 +1,4 @@
-"""What a run must show to count as the same failure, read from its report."""
+"""Define what a run must show to count as the same failure, read from its report."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from distdbg.evidence.jsonl import dicts
 
 #: What ends a traceback: the class of the exception before what it says, which holds sizes that change.
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
@@ -35,9 +37,7 @@ class Symptom:
         for finding in _findings(report):
             if finding.get("id") == self.finding:
                 seen = described(finding)
-                if self.where is None and self.exception is None:
-                    return True
-                if (self.where, self.exception) == (seen.where, seen.exception):
+                if (self.where, self.exception) in ((None, None), (seen.where, seen.exception)):
                     return True
         return False
 
@@ -66,6 +66,5 @@ def other_failure(report: Mapping[str, Any] | None, exit_code: int) -> str:
     return f"failed otherwise: {found.words}" if found else ""
 
 
-def _findings(report: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    found = (report or {}).get("findings")
-    return [f for f in found if isinstance(f, dict)] if isinstance(found, list) else []
+def _findings(report: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return dicts((report or {}).get("findings"))

@@ -1,20 +1,21 @@
-"""Runs of a command, each in a directory of its own, and what came of them."""
+"""Run a command, each time in a directory of its own, and record the outcome."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from distdbg.errors import UsageError
+from distdbg.evidence import jsonl
+from distdbg.protocol.facts import ShrunkFact
 from distdbg.rundir import RunDir
 from distdbg.shrink.bisect.command import Command
 from distdbg.whole_file import open_own
@@ -24,9 +25,9 @@ _TO_END_S = 60.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class BisectRun:
     """`report` is the run's report.json, None where the command is no launch or wrote none; `kept` the most layers of
-    any stack that a rank kept of how many, None where none told that layers were left out."""
+    any stack that a rank kept of how many, None where no rank reported that layers were left out."""
 
     number: int
     command: Command
@@ -42,32 +43,33 @@ class Trials:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.done: list[Trial] = []
+        self.done: list[BisectRun] = []
 
-    def run(self, command: Command, limit_s: float | None) -> Trial:
+    def run(self, command: Command, limit_s: float | None) -> BisectRun:
         """Run to the end, or past `limit_s` end it as Ctrl-C would. Raises UsageError where it cannot be started."""
         number = len(self.done) + 1
         run = RunDir(self.folder / f"{number:03d}")
         begun = time.monotonic()
-        with _new_log(self.log(number)) as log:
+        with os.fdopen(open_own(self.log(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as log:
             # A session of its own: Ctrl-C on the terminal is passed on, once, and by us.
             process = _started(words(command, run.path), log)
-            with _ended_with_us(process):
-                try:
-                    code, over = process.wait(limit_s), False
-                except subprocess.TimeoutExpired:
-                    code, over = _end(process), True
+            try:
+                code, over = process.wait(limit_s), False
+            except subprocess.TimeoutExpired:
+                code, over = _end(process), True
+            except BaseException:
+                _end(process)
+                raise
         seconds = time.monotonic() - begun
-        trial = Trial(number, command, code, seconds, over, _report(run), kept_layers(run))
+        report = None
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            report = jsonl.whole(run.report_json.read_text(encoding="utf-8"))
+        trial = BisectRun(number, command, code, seconds, over, report, kept_layers(run))
         self.done.append(trial)
         return trial
 
     def log(self, number: int) -> Path:
         return self.folder / f"{number:03d}.log"
-
-
-def _new_log(path: Path) -> IO[bytes]:
-    return os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 def _started(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -92,46 +94,23 @@ def words(command: Command, run_dir: Path) -> list[str]:
 
 
 def kept_layers(run: RunDir) -> tuple[int, int] | None:
-    """(layers kept, layers that there were) of the largest stack that --keep-layers made shorter, as the ranks told."""
+    """(layers kept, layers before) of the largest stack that --keep-layers made shorter, as the ranks reported."""
     found: list[tuple[int, int]] = []
     for attempt in run.attempts()[:1]:
         for files in attempt.ranks().values():
+            lines: list[tuple[int, dict[str, Any]]] = []
             with contextlib.suppress(OSError):
-                for line in files.facts.read_text(encoding="utf-8", errors="replace").splitlines():
-                    found += _kept(line)
+                lines, _ = jsonl.objects(files.facts.read_text(encoding="utf-8", errors="replace"))
+            for _, fact in ShrunkFact.among(lines):
+                pairs = [p for p in (fact.kept or {}).values() if isinstance(p, list) and len(p) == 2]
+                found += [(left, of) for left, of in pairs if type(left) is int and type(of) is int]
     return max(found, key=lambda pair: pair[1], default=None)
-
-
-def _kept(line: str) -> Iterator[tuple[int, int]]:
-    with contextlib.suppress(ValueError):
-        fact = json.loads(line)
-        if isinstance(fact, dict) and fact.get("kind") == "shrunk" and isinstance(fact.get("kept"), dict):
-            for pair in fact["kept"].values():
-                if isinstance(pair, list) and len(pair) == 2 and all(type(n) is int for n in pair):
-                    yield pair[0], pair[1]
-
-
-def _report(run: RunDir) -> dict[str, Any] | None:
-    try:
-        value = json.loads(run.report_json.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-@contextlib.contextmanager
-def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        _end(process)
-        raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
     """SIGINT to all that it is, time to clean up, then SIGKILL; its exit code."""
-    for sign, wait in ((signal.SIGINT, _TO_END_S), (signal.SIGKILL, 10.0)):
+    for number, wait in ((signal.SIGINT, _TO_END_S), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, sign)
+            os.killpg(process.pid, number)
             return process.wait(wait)
     return process.poll() or -signal.SIGKILL

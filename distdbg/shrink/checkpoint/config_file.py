@@ -1,4 +1,4 @@
-"""A model's config.json and its own code, as its source has them: read with care, and laid out for transformers."""
+"""Read a model's config.json and its own code from its source, with care, and lay them out for transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.checkpoint.config_leaves import dotted, integers
-from distdbg.shrink.checkpoint.source import Source
+from distdbg.shrink.checkpoint.source import CheckpointSource
 from distdbg.whole_file import write_whole
 
 CONFIG = "config.json"
@@ -18,7 +18,7 @@ _MOST_LAYERS = 100_000
 _COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 
 
-def read_config(source: Source) -> dict[str, Any]:
+def read_config(source: CheckpointSource) -> dict[str, Any]:
     text = source.small(CONFIG)
     if text is None:
         raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
@@ -36,7 +36,7 @@ def read_config(source: Source) -> dict[str, Any]:
     return config
 
 
-def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
+def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> None:
     """A config may make a list with an entry a layer before anything else is looked at."""
     for path, value in integers(config):
         if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
@@ -47,8 +47,8 @@ def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
                                      "Fetch it again.")  # fmt: skip
 
 
-def refuse_untrusted(source: Source, *, trust: bool) -> None:
-    """Raises Refused where code of the model's own would run that nobody has said they trust."""
+def refuse_untrusted(source: CheckpointSource, *, trust: bool) -> None:
+    """Raises Refused where the model's own code would run without the user's consent."""
     if read_config(source).get("auto_map") and not trust:
         raise Refused(
             f"{source.where} brings its own code, which would be run to build the model",
@@ -56,7 +56,7 @@ def refuse_untrusted(source: Source, *, trust: bool) -> None:
         )
 
 
-def code_and_config(source: Source, folder: Path, *, trust: bool) -> None:
+def code_and_config(source: CheckpointSource, folder: Path, *, trust: bool) -> None:
     """Into `folder`; code only where it may run."""
     write_whole(folder / CONFIG, json.dumps(read_config(source)))  # without a byte order mark
     for name in source.files():

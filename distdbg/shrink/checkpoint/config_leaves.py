@@ -26,7 +26,7 @@ def integers(config: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, i
 
 
 def sequences(config: Mapping[str, Any], section: Path, length: int) -> Iterator[Path]:
-    """Lists and strings of this length that stand directly in a section of the config."""
+    """Lists and strings of this length that are directly in a section of the config."""
     for key, value in value_at(config, section).items():
         if isinstance(value, list | str) and len(value) == length and (isinstance(value, list) or _is_pattern(value)):
             yield (*section, key)

@@ -1,4 +1,4 @@
-"""A model on a server that answers byte ranges; a cut connection goes on where it was cut."""
+"""Read a model from a server that answers byte ranges; a broken connection is resumed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,11 @@ from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
 
 #: what may lie beside a config; a plain server gives no list
 BESIDE = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "spiece.model",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "video_preprocessor_config.json",
-]
+    "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
+    "video_preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spiece.model",
+    "sentencepiece.bpe.model", "vocab.json", "vocab.txt", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json",
+]  # fmt: skip
 _TRIES = 6
 _TIMEOUT = 30.0
 _BLOCK = 1 << 20
@@ -68,35 +55,27 @@ class Server:
             index = self.small(INDEX)
             if index is not None:
                 found += [INDEX, *_shards(index)]
-            elif self._size(ONE_FILE) is not None:
-                found.append(ONE_FILE)
+            else:
+                with suppress(_AbsentError), self.open(ONE_FILE):
+                    found.append(ONE_FILE)
             self.listed = found
         return self.listed
 
     def small(self, name: str) -> bytes | None:
         if name not in self._small:
-            size = self._size(name)
-            if size is not None and size > MOST_OF_A_SMALL_FILE:
-                raise EvidenceUnreadable(f"{self.base}{name} has {size} bytes, far too many", "Look into it.")
-            self._small[name] = None if size is None else self._whole(name)
+            try:
+                with self.open(name) as reader:
+                    if reader.size > MOST_OF_A_SMALL_FILE:
+                        many = f"{self.base}{name} has {reader.size} bytes, far too many"
+                        raise EvidenceUnreadable(many, "Look into it.")
+                    self._small[name] = reader.read(0, reader.size)
+            except _AbsentError:
+                self._small[name] = None
         return self._small[name]
-
-    def _whole(self, name: str) -> bytes:
-        with self.open(name) as reader:
-            return reader.read(0, reader.size)
-
-    def _size(self, name: str) -> int | None:
-        try:
-            with self.open(name) as reader:
-                return reader.size
-        except _AbsentError:
-            return None
 
     @contextmanager
     def open(self, name: str) -> Iterator[ServerReader]:
-        reader = ServerReader(self, name)
-        reader.begin()
-        yield reader
+        yield ServerReader(self, name)
 
     def ask(self, name: str, start: int, end: int) -> http.client.HTTPResponse:
         """An answer with bytes `start` to `end`, both included. Raises _Absent, OSError, HTTPException."""
@@ -117,18 +96,13 @@ class Server:
 
 
 class ServerReader:
-    """One file on a server."""
+    """One file on a server, of which the first bytes are fetched at once. Raises _Absent where there is none."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.server = server
         self.name = name
-        self.size = 0
-        self._first = b""
-
-    def begin(self) -> None:
-        """The size, and the first bytes."""
-        parts = list(self._stream(0, _FIRST, at_most=True))
-        self._first = b"".join(parts)
+        self.size = 0  # comes with the first bytes
+        self._first = b"".join(self._stream(0, _FIRST, at_most=True))
 
     def read(self, start: int, length: int) -> bytes:
         if start + length <= len(self._first):

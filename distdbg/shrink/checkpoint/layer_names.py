@@ -1,4 +1,4 @@
-"""Which part of a checkpoint's tensor names counts layers, and what a kept layer is called afterwards."""
+"""Find the part of tensor names that counts layers, and the new names of kept layers."""
 
 from __future__ import annotations
 

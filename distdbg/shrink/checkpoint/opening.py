@@ -1,4 +1,4 @@
-"""SRC as a person names it: a folder, a config.json, a URL, a model of the Hugging Face hub."""
+"""Open SRC as a person names it: a folder, a config.json, a URL, a model of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from distdbg.errors import ToolMissing, UsageError
 from distdbg.shrink.checkpoint.http_source import Server
-from distdbg.shrink.checkpoint.source import Folder, Source
+from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
 
 
-def open_source(name: str) -> Source:
+def open_source(name: str) -> CheckpointSource:
     """Raises UsageError where the name is nothing that can be read."""
     if re.match(r"https?://", name):
         return Server(name.removesuffix("config.json").rstrip("/") + "/")
@@ -27,7 +27,7 @@ def open_source(name: str) -> Source:
 
 
 class OneConfig(Folder):
-    """A config file alone, whatever its name is."""
+    """A config file alone, with any name."""
 
     def __init__(self, path: Path, config: str) -> None:
         super().__init__(path)
@@ -39,7 +39,7 @@ class OneConfig(Folder):
         return super().small_at(self.config) if name == "config.json" else None
 
 
-def _hub(name: str) -> Source:
+def _hub(name: str) -> CheckpointSource:
     """The cache where the whole model lies there; else the hub itself, by ranges."""
     try:
         import huggingface_hub as hub

@@ -1,7 +1,8 @@
-"""The task `pickled`: a `.bin` checkpoint sliced through torch's safe loader, which builds tensors and nothing else."""
+"""The task `pickled`: slice a `.bin` checkpoint through torch's safe loader, which builds only tensors."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
     state: dict[str, Any] = {}
     for file in task["files"]:
-        state.update(_load(torch, Path(task["source"], file)))
+        path = Path(task["source"], file)
+        found = load_safely(path, "Fetch it again as safetensors.")
+        found = found.get("state_dict", found)
+        if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
+            raise EvidenceUnreadable(f"{path} holds no tensors by name", "Name a checkpoint that holds a state dict.")
+        state.update(found)
     places = places_of({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
     renamed: dict[str, str] = {}
     sliced: dict[str, Any] = {}
@@ -42,17 +48,18 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if places.new_name(n) is None]}
 
 
-def _load(torch: Any, path: Path) -> dict[str, Any]:
+def load_safely(path: Path, remedy: str) -> dict[Any, Any]:
+    """What a torch.save file holds. Raises EvidenceUnreadable where it holds anything but tensors and plain values."""
+    import torch
+
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # what Megatron keeps its arguments in
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
-        raise EvidenceUnreadable(
-            f"{path} is not read by torch's safe loader: {why}", "Fetch it again as safetensors."
-        ) from None
-    found = found.get("state_dict", found) if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
-        raise EvidenceUnreadable(f"{path} holds no tensors by name", "Name a checkpoint that holds a state dict.")
+        raise EvidenceUnreadable(f"{path} is not read by torch's safe loader: {why}", remedy) from None
+    if not isinstance(found, dict):
+        raise EvidenceUnreadable(f"{path} holds a {type(found).__name__} and no tensors by name", "Save a state dict.")
     return found
 
 

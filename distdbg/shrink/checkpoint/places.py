@@ -1,4 +1,4 @@
-"""What a probe found of a model, as places in a checkpoint: which numbered names are kept, which tensors are cut."""
+"""Turn a probe's result into places of a checkpoint: numbered names to keep, tensors to cut."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Places:
     names: dict[str, str]
 
     def new_name(self, name: str) -> str | None:
-        """In the small checkpoint; None for what is not kept."""
+        """The name in the small checkpoint; None for what is not kept."""
         return renumbered(self.names.get(name, name), self.kept)
 
 
 def places_of(shapes: Shapes, probe: Mapping[str, Any]) -> Places:
-    """Where in a checkpoint what the probe found is. `shapes`: of all its tensors.
+    """Find the places of a probe's result in a checkpoint. `shapes`: of all its tensors.
 
-    Raises Refused where the checkpoint has not what the model is made of.
+    Raises Refused where the checkpoint lacks parts of the model.
     """
     stacks = {path: s for s in probe["stacks"] for path in (s["path"], *s["also"])}
     prefixes = match_stacks({path: s["layers"] for path, s in stacks.items()}, shapes)
@@ -64,7 +64,7 @@ def _other_names(
 
 
 def _first_of(found: Mapping[str, Any], prefixes: Mapping[str, str], shapes: Shapes) -> dict[str, Cut]:
-    """The first so many of a dimension. Tied weights stand in a checkpoint once, fused ones under other names."""
+    """The first so many of a dimension. Tied weights are in a checkpoint once, fused ones under other names."""
     own = {}
     for name, (dim, before, after) in found.items():
         there = _in_checkpoint(name, prefixes, shapes)

@@ -1,4 +1,4 @@
-"""Checkpoints that come without a model's config: adapters, state dicts, torch's distributed checkpoints."""
+"""Shrink checkpoints that come without a model's config: adapters, state dicts, torch's distributed checkpoints."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.quantized import renumbered_names
-from distdbg.shrink.checkpoint.record import record
 from distdbg.shrink.checkpoint.slicing import Cut, pieces
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
 from distdbg.shrink.checkpoint.tensors import read_header
 from distdbg.shrink.checkpoint.weights_check import compared
-from distdbg.shrink.checkpoint.writing import OutputFile, write_files
-from distdbg.shrink.telling import SILENT, Telling
-from distdbg.whole_file import write_whole
+from distdbg.shrink.checkpoint.writing import (
+    RECORD,
+    SILENT,
+    ShrinkProgress,
+    WeightsFile,
+    record,
+    write_files,
+    write_public_json,
+)
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 DCP_METADATA = ".metadata"
 _TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
 _PEFT_PREFIX = "base_model.model."
-RECORD = "shrink.json"
 
 
 def plain_kind(src: str) -> str | None:
@@ -43,13 +47,17 @@ def plain_kind(src: str) -> str | None:
     return "torch" if path.is_file() and path.suffix in _TORCH_FILES else None
 
 
-def make_plain(src: str, destination: Path, order: PlainOrder, tell: Telling = SILENT) -> dict[str, Any]:
+def make_plain(src: str, destination: Path, order: PlainOrder, progress: ShrinkProgress = SILENT) -> dict[str, Any]:
     """Write the kept layers to `destination`, in the form that the source has; gives what shrink.json says."""
     refuse_an_occupied(destination)
     kind, path = plain_kind(src), Path(src)
     if kind in ("torch", "dcp"):
-        with tell.stage("reading the checkpoint"):
-            return _by_torch(kind, path, destination, order)
+        plan = hashlib.sha256(repr((src, order)).encode()).hexdigest()
+        with progress.stage("reading the checkpoint"), staged(destination, plan, resume=False) as partial:
+            answer = ask("plain", kind=kind, source=src, folder=str(partial), to=str(destination), order=vars(order))
+            made = _record(kind, answer["stacks"], partial, answer, taken=[], dropped=[], read=answer["bytes_read"])
+            made["verified"]["weights"] = answer["weights"]
+            return _finished(made, partial)
     folder, file = (path, ADAPTER) if kind == "adapter" else (path.parent, path.name)
     source = Folder(folder)
     if file not in source.files():
@@ -60,18 +68,11 @@ def make_plain(src: str, destination: Path, order: PlainOrder, tell: Telling = S
     kept = {stack["path"]: stack["kept"] for stack in stacks}
     cuts = {name: [Cut(0, tuple(rows))] for name, rows in rows_kept(forms, stacks).items()}
     taken, dropped = pieces(tensors.values(), kept, cuts)
-    output = OutputFile(file, tuple(taken))
+    output = WeightsFile(file, tuple(taken))
     refuse_a_full_disk(destination, output.size)
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        tell.written(done, output.size)
-
     plan = hashlib.sha256(repr((kept, taken)).encode()).hexdigest()
     with staged(destination, plan) as partial:
-        write_files(source, [output], partial, count)
+        write_files(source, [output], partial, progress.counter(output.size))
         if kind == "adapter":
             _adapter_config(source, partial, kept)
         made = _record(kind or "", stacks, partial, {}, taken=taken, dropped=dropped, read=source.bytes_read)
@@ -79,22 +80,14 @@ def make_plain(src: str, destination: Path, order: PlainOrder, tell: Telling = S
         return _finished(made, partial)
 
 
-def _by_torch(kind: str, path: Path, destination: Path, order: PlainOrder) -> dict[str, Any]:
-    with staged(destination, hashlib.sha256(repr((str(path), order)).encode()).hexdigest(), resume=False) as partial:
-        told = ask("plain", kind=kind, source=str(path), folder=str(partial), to=str(destination), order=vars(order))
-        made = _record(kind, told["stacks"], partial, told, taken=[], dropped=[], read=told["bytes_read"])
-        made["verified"]["weights"] = told["weights"]
-        return _finished(made, partial)
-
-
 def _record(
-    kind: str, stacks: list[Any], folder: Path, told: dict[str, Any], *, taken: Any, dropped: Any, read: int
+    kind: str, stacks: list[Any], folder: Path, answer: dict[str, Any], *, taken: Any, dropped: Any, read: int
 ) -> dict[str, Any]:
     warnings = ["nothing but names and shapes says what a layer is: no model was built and nothing of one verified"]
     if kind == "adapter":
         warnings.append("the adapter is for a base with the same layers kept: give that the same --keep")
-    probe = {"model_type": kind, "stacks": stacks, "narrowed": [], "warnings": [*warnings, *told.get("warnings", ())],
-             "pickled": {k: told[k] for k in ("renamed", "dropped", "sliced") if k in told}}  # fmt: skip
+    probe = {"model_type": kind, "stacks": stacks, "narrowed": [], "warnings": [*warnings, *answer.get("warnings", ())],
+             "pickled": {k: answer[k] for k in ("renamed", "dropped", "sliced") if k in answer}}  # fmt: skip
     return record(probe, taken, dropped, folder, read=read, random=False)
 
 
@@ -102,7 +95,7 @@ def _finished(made: dict[str, Any], folder: Path) -> dict[str, Any]:
     failed = next((said for said in made["verified"].values() if said.startswith("fail")), None)
     if failed:
         raise Refused(f"what was written is not what was read: {failed}", "Try again; look at the disk.")
-    write_whole(folder / RECORD, json.dumps(made, indent=1, ensure_ascii=False) + "\n", private=False)
+    write_public_json(folder / RECORD, made)
     return made
 
 
@@ -119,4 +112,4 @@ def _adapter_config(source: Folder, folder: Path, kept: Mapping[str, list[int]])
     config = renumbered_names(config, names)
     if isinstance(chosen, list):
         config["layers_to_transform"] = [layers.index(n) for n in chosen if n in layers]
-    write_whole(folder / ADAPTER_CONFIG, json.dumps(config, indent=2) + "\n", private=False)
+    write_public_json(folder / ADAPTER_CONFIG, config)

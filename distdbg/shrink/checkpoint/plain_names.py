@@ -1,4 +1,4 @@
-"""Which layers of a checkpoint to keep when there is no model to ask: by the names and shapes of its tensors alone.
+"""Choose the layers of a checkpoint to keep without a model, from the names and shapes of its tensors alone.
 
 The layer is the outermost number of a name, where the numbers of a prefix run from 0 without a gap; or, on request, a
 row of tensors that hold all layers. Layers are of one kind when they have the same names, shapes and types. Names of
@@ -57,13 +57,13 @@ def plain_stacks(forms: Forms, order: PlainOrder) -> list[dict[str, Any]]:
 
 def _as_json(prefix: str, kinds: Sequence[int], kept: list[int]) -> dict[str, Any]:
     of = [[i for i, k in enumerate(kinds) if k == kind] for kind in range(max(kinds) + 1)]
-    told = [{"layers": layers, "kept": [i for i in layers if i in kept]} for layers in of]
-    return {"path": prefix, "also": [], "layers": len(kinds), "kept": kept, "kinds": told, "fields": []}
+    of_kinds = [{"layers": layers, "kept": [i for i in layers if i in kept]} for layers in of]
+    return {"path": prefix, "also": [], "layers": len(kinds), "kept": kept, "kinds": of_kinds, "fields": []}
 
 
 def _stacked(forms: Forms, order: PlainOrder) -> list[dict[str, Any]]:
     """Stacks that have all layers in one tensor, one behind the other along its first dimension (Megatron's sharded
-    checkpoints), where the pattern names them. Nothing but a person's word tells them from other tensors."""
+    checkpoints), where the pattern names them. Only the user can distinguish them from other tensors."""
     prefix = _prefix(order)
     if prefix is None or prefix in numbered_prefixes(forms):
         return []

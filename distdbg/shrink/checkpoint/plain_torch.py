@@ -1,8 +1,7 @@
-"""The task `plain`: a torch.save file, or a distributed checkpoint, with the kept layers alone, in the form it had."""
+"""The task `plain`: reduce a torch.save file or a distributed checkpoint to its kept layers, in the same form."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import pickle
 from collections.abc import Iterator, Mapping
@@ -11,11 +10,13 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.pickled import load_safely
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 
 #: keys from the top of a checkpoint to a tensor
 Keys = tuple[str, ...]
+_REMEDY = "Save its state dicts alone, and name that file."
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -29,24 +30,24 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 def _one_file(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[str, Any]:
     import torch
 
-    whole = _loaded(source)
+    whole = load_safely(source, _REMEDY)
     tensors = dict(_tensors(whole, ()))
     names = {".".join(keys): keys for keys in tensors}
     forms = {name: (tuple(tensors[keys].shape), str(tensors[keys].dtype)) for name, keys in names.items()}
-    told = _plan(forms, order)
+    plan = _plan(forms, order)
     small: dict[str, Any] = {}
-    _copy_the_rest(whole, small, told, ())
+    _copy_the_rest(whole, small, plan, ())
     for name, keys in names.items():
-        new = told["new"].get(name)
+        new = plan["new"].get(name)
         if new is not None:
-            _put(small, _split(new, keys), _part(tensors[keys], told, name))
+            _put(small, _split(new, keys), _part(tensors[keys], plan, name))
     path = folder / source.name
     refuse_a_full_disk(to, sum(tensor.nbytes for _, tensor in _tensors(small, ())))
     torch.save(small, path)
-    again = dict(_tensors(_loaded(path), ()))
-    differ = [n for n, keys in names.items() if (new := told["new"].get(n)) is not None
-              and not torch.equal(again[_split(new, keys)], _part(tensors[keys], told, n))]  # fmt: skip
-    return _answer(told, f"fail: {differ[0]} differs" if differ else "pass", source.stat().st_size)
+    again = dict(_tensors(load_safely(path, _REMEDY), ()))
+    differ = [n for n, keys in names.items() if (new := plan["new"].get(n)) is not None
+              and not torch.equal(again[_split(new, keys)], _part(tensors[keys], plan, n))]  # fmt: skip
+    return _answer(plan, f"fail: {differ[0]} differs" if differ else "pass", source.stat().st_size)
 
 
 def _plan(forms: Mapping[str, Any], order: PlainOrder) -> dict[str, Any]:
@@ -58,32 +59,17 @@ def _plan(forms: Mapping[str, Any], order: PlainOrder) -> dict[str, Any]:
     return {"stacks": stacks, "kept": kept, "new": new, "rows": rows, "sliced": sliced, "warnings": []}
 
 
-def _part(tensor: Any, told: Mapping[str, Any], name: str) -> Any:
+def _part(tensor: Any, plan: Mapping[str, Any], name: str) -> Any:
     """A copy of what stays of a tensor."""
-    rows = told["rows"].get(name)
+    rows = plan["rows"].get(name)
     return tensor.clone() if rows is None else tensor[rows]
 
 
-def _answer(told: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
-    new, _, _ = (told.pop(key) for key in ("new", "kept", "rows"))
+def _answer(plan: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
+    new, _, _ = (plan.pop(key) for key in ("new", "kept", "rows"))
     renamed = {a: b for a, b in new.items() if b is not None and a != b}
-    return told | {"renamed": renamed, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
+    return plan | {"renamed": renamed, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
                    "bytes_read": read}  # fmt: skip
-
-
-def _loaded(path: Path) -> Any:
-    import torch
-
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # what Megatron keeps its arguments in
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
-        raise EvidenceUnreadable(f"{path} is not read by torch's safe loader: {why}",
-                                 "Save its state dicts alone, and name that file.") from None  # fmt: skip
-    if not isinstance(found, dict):
-        raise EvidenceUnreadable(f"{path} holds a {type(found).__name__} and no tensors by name", "Save a state dict.")
-    return found
 
 
 def _tensors(value: Mapping[Any, Any], at: Keys) -> Iterator[tuple[Keys, Any]]:
@@ -96,24 +82,24 @@ def _tensors(value: Mapping[Any, Any], at: Keys) -> Iterator[tuple[Keys, Any]]:
             yield from _tensors(inner, (*at, key))
 
 
-def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], told: Mapping[str, Any], at: Keys) -> None:
-    """What is no tensor stays, or goes with its layer (`layers.3._extra_state`). States by number (an optimizer's)
-    cannot be told apart by layers: they go."""
+def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], plan: Mapping[str, Any], at: Keys) -> None:
+    """Values that are no tensors are kept, or dropped with their layer (`layers.3._extra_state`). States by number
+    (an optimizer's) name no layer: they are dropped."""
     import torch
 
     for key, inner in value.items():
         here = (*at, key)
-        name = renumbered(".".join(here), told["kept"]) if isinstance(key, str) else ""
+        name = renumbered(".".join(here), plan["kept"]) if isinstance(key, str) else ""
         if name is None or isinstance(inner, torch.Tensor):
             continue
         new = _split(name, here)[-1] if isinstance(key, str) else key
         if not isinstance(inner, Mapping) or not isinstance(key, str):
             small[new] = inner
         elif any(not isinstance(k, str) for k in inner):
-            told["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
+            plan["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
         else:
             small[new] = {}
-            _copy_the_rest(inner, small[new], told, here)
+            _copy_the_rest(inner, small[new], plan, here)
 
 
 def _split(name: str, keys: Keys) -> Keys:
@@ -138,36 +124,30 @@ def _distributed(source: Path, folder: Path, to: Path, order: PlainOrder) -> dic
     import torch
     import torch.distributed.checkpoint as dcp
 
+    class SafeReader(dcp.FileSystemReader):  # type: ignore[misc]
+        def read_metadata(self, *_args: Any, **_kwargs: Any) -> Any:
+            """torch would unpickle it with any class that it names."""
+            return metadata
+
     metadata = _metadata(source)
     entries = metadata.state_dict_metadata
     tensors = {name: e for name, e in entries.items() if hasattr(e, "size")}
     forms = {name: (tuple(e.size), str(e.properties.dtype)) for name, e in tensors.items()}
-    told = _plan(forms, order)
-    kept = {name: new for name, new in told["new"].items() if new is not None}
+    plan = _plan(forms, order)
+    kept = {name: new for name, new in plan["new"].items() if new is not None}
     others = [name for name in entries if name not in tensors]
     if others:
-        told["warnings"].append(f"left out, since they are pickles and no tensors: {', '.join(sorted(others)[:6])}")
+        plan["warnings"].append(f"left out, since they are pickles and no tensors: {', '.join(sorted(others)[:6])}")
     state = {name: torch.empty(tensors[name].size, dtype=tensors[name].properties.dtype) for name in kept}
-    dcp.load(state, storage_reader=_reader(source, metadata), no_dist=True)
-    small = {kept[name]: _part(tensor, told, name) for name, tensor in state.items()}
+    dcp.load(state, storage_reader=SafeReader(str(source)), no_dist=True)
+    small = {kept[name]: _part(tensor, plan, name) for name, tensor in state.items()}
     refuse_a_full_disk(to, sum(tensor.nbytes for tensor in small.values()))
     dcp.save(small, checkpoint_id=str(folder), no_dist=True)
     again = {name: torch.empty_like(tensor) for name, tensor in small.items()}
     dcp.load(again, checkpoint_id=str(folder), no_dist=True)
     differ = [name for name in small if not torch.equal(again[name], small[name])]
     read = sum(t.numel() * t.element_size() for t in state.values())
-    return _answer(told, f"fail: {differ[0]} differs" if differ else "pass", read)
-
-
-def _reader(source: Path, metadata: Any) -> Any:
-    from torch.distributed.checkpoint import FileSystemReader
-
-    class Reader(FileSystemReader):  # type: ignore[misc]
-        def read_metadata(self, *_args: Any, **_kwargs: Any) -> Any:
-            """torch would unpickle it with whatever it names."""
-            return metadata
-
-    return Reader(str(source))
+    return _answer(plan, f"fail: {differ[0]} differs" if differ else "pass", read)
 
 
 def _metadata(source: Path) -> Any:
@@ -183,27 +163,16 @@ def _metadata(source: Path) -> Any:
 
 class _OnlyDescriptions(pickle.Unpickler):
     _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
+    _NAMES = ("Metadata", "MetadataIndex", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata",
+              "TensorProperties", "_MEM_FORMAT_ENCODING", "StorageMeta", "_StorageInfo")  # fmt: skip
     _OTHERS = (("torch", "Size"), ("torch.serialization", "_get_layout"), ("collections", "OrderedDict"),
                ("torch._utils", "_get_dtype"), ("pathlib", "PosixPath"))  # fmt: skip
 
     def find_class(self, module: str, name: str) -> Any:
         import torch
 
-        described = module in self._MODULES and name in _DESCRIPTIONS
+        described = module in self._MODULES and name in self._NAMES
         dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if described or dtype or (module, name) in self._OTHERS:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-
-_DESCRIPTIONS = {
-    "Metadata",
-    "MetadataIndex",
-    "TensorStorageMetadata",
-    "BytesStorageMetadata",
-    "ChunkStorageMetadata",
-    "TensorProperties",
-    "_MEM_FORMAT_ENCODING",
-    "StorageMeta",
-    "_StorageInfo",
-}

@@ -1,4 +1,4 @@
-"""A quantized checkpoint's config names modules, layers among them: the names follow the layers."""
+"""Rename the modules in a quantized checkpoint's config as its layers are renamed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def renumbered_names(value: Any, kept: Kept, modules: Collection[str] = ()) -> A
 
 
 def _names(text: str, kept: Kept, modules: Collection[str]) -> Iterator[str]:
-    """What stands for a name or a pattern now: itself, another, several, none."""
+    """The new names of a name or a pattern: itself, another, several, none."""
     mark = next((m for m in _MARKS if text.startswith(m)), "")
     if mark:
         yield from _pattern(text, mark, kept, modules)

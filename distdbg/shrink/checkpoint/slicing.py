@@ -1,4 +1,4 @@
-"""From a checkpoint's tensors and the layers to keep, to the byte ranges that make the small checkpoint."""
+"""Compute the byte ranges of a checkpoint's tensors that make the small checkpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from distdbg.errors import Refused
-from distdbg.shrink.checkpoint.header import BITS, Tensor
 from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.tensors import BITS, Tensor
 
 
 @dataclass(frozen=True)

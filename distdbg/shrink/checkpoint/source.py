@@ -1,4 +1,4 @@
-"""Where a model is read from: a folder, or a server that answers ranges. Small files whole, weights by byte ranges."""
+"""Sources of a model: a folder, or a server that answers ranges. Small files whole, weights by byte ranges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +22,7 @@ class CutOffError(EvidenceUnreadable):
     """A source stopped answering in the middle; what came of it is kept, and the same command goes on from there."""
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """One open file of a source."""
 
     size: int
@@ -36,7 +36,7 @@ class Reader(Protocol):
         ...
 
 
-class Source(Protocol):
+class CheckpointSource(Protocol):
     """A model's files by name: relative, with `/` between folders."""
 
     bytes_read: int
@@ -52,9 +52,7 @@ class Source(Protocol):
         """A small file's content, None where there is none."""
         ...
 
-    def open(self, name: str) -> object:
-        """A context manager that gives a Reader."""
-        ...
+    def open(self, name: str) -> AbstractContextManager[FileReader]: ...
 
 
 @dataclass
@@ -134,7 +132,7 @@ class Folder:
                 yield f"{prefix}{entry.name}"
 
     def refuse_the_unreadable(self, names: list[str]) -> None:
-        """Before anything that takes time: these can be opened, and are files."""
+        """Check before slow work that these can be opened and are files."""
         for name in names:
             with self.open(name):
                 pass

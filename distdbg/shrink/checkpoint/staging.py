@@ -1,4 +1,4 @@
-"""The result is made under another name beside DST, and renamed once it is whole and checked."""
+"""Make the result under another name beside DST, and rename it when it is complete and checked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise UsageError(f"{destination} could not be finished: {where}{error.strerror or error}",
-                             "Mend that; the same command goes on from what was written.") from None  # fmt: skip
+                             "Mend that; the same command continues from what was written.") from None  # fmt: skip
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

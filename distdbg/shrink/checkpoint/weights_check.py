@@ -1,4 +1,4 @@
-"""The bytes that were written, against the source's; read back through the header of the written file."""
+"""Compare the written bytes with the source's, read back through the header of the written file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from distdbg.shrink.checkpoint.slicing import Piece
-from distdbg.shrink.checkpoint.source import Folder, Source
+from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 from distdbg.shrink.checkpoint.tensors import read_header, tensors_of
 
 #: of each tensor, unless all of it is wanted: its first and its last bytes
@@ -21,7 +21,9 @@ _BEGIN = 64
 _FORMATS = {"F64": "<d", "F32": "<f", "F16": "<e", "BF16": "<H"}
 
 
-def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything: bool, file: str | None = None) -> str:
+def compared(
+    source: CheckpointSource, folder: Path, taken: Sequence[Piece], *, everything: bool, file: str | None = None
+) -> str:
     """`pass`, with what was compared, or `fail: …`. `file`: the one that was written; None for a model's own."""
     written = (read_header(Folder(folder), file) if file else tensors_of(Folder(folder))) or {}
     for piece in taken:
@@ -33,7 +35,7 @@ def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything
     chosen = taken[::step]
     count = 0
     for name, group in groupby(chosen, key=lambda p: p.source.file):
-        with source.open(name) as a:  # type: ignore[attr-defined]
+        with source.open(name) as a:
             for piece in group:
                 there = written[piece.name]
                 with Folder(folder).open(there.file) as b:

@@ -1,30 +1,58 @@
-"""Pieces of a source's tensors into safetensors files, by byte ranges, one read for neighbours, resumable."""
+"""Write a small checkpoint: safetensors files by byte ranges, resumable, and `shrink.json`."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from distdbg.shrink.checkpoint.header import render_header
 from distdbg.shrink.checkpoint.slicing import Piece, joined
-from distdbg.shrink.checkpoint.source import Source
-from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
+from distdbg.shrink.checkpoint.source import CheckpointSource
+from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE, render_header
 from distdbg.whole_file import open_own, write_whole
 
-#: what Hugging Face's own writer keeps to
-LARGEST_SHARD = 5_000_000_000
-#: progress is told, and a cut connection resumed, at this grain
-_STEP = 64 << 20
-
 Progress = Callable[[int], None]
+RECORD, SCHEMA = "shrink.json", "distdbg.shrink/1"
 
 
 @dataclass(frozen=True)
-class OutputFile:
+class ShrinkProgress:
+    """What a person sees while a model is made small.
+
+    `written` is called with (bytes done, bytes in all), `stage` with what is done as long as its block lasts.
+    """
+
+    written: Callable[[int, int], None] = lambda _done, _total: None
+    stage: Callable[[str], AbstractContextManager[Any]] = lambda _words: nullcontext()
+
+    def counter(self, total: int) -> Progress:
+        """Tells `written` of each number of bytes that it is called with; `total` in all."""
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self.written(done, total)
+
+        return count
+
+
+SILENT = ShrinkProgress()
+
+
+#: what Hugging Face's own writer keeps to
+LARGEST_SHARD = 5_000_000_000
+#: progress is reported, and a cut connection resumed, in parts of this size
+_STEP = 64 << 20
+
+
+@dataclass(frozen=True)
+class WeightsFile:
     name: str
     pieces: tuple[Piece, ...]
 
@@ -37,7 +65,7 @@ class OutputFile:
         return len(self.header) + sum(p.length for p in self.pieces)
 
 
-def output_files(pieces: Sequence[Piece], largest: int = LARGEST_SHARD) -> list[OutputFile]:
+def output_files(pieces: Sequence[Piece], largest: int = LARGEST_SHARD) -> list[WeightsFile]:
     """The pieces shared out over files of at most `largest` bytes of data, in their order; a larger one has its own."""
     shards: list[list[Piece]] = [[]]
     filled = 0
@@ -48,12 +76,12 @@ def output_files(pieces: Sequence[Piece], largest: int = LARGEST_SHARD) -> list[
         shards[-1].append(piece)
         filled += piece.length
     if len(shards) == 1:
-        return [OutputFile(ONE_FILE, tuple(shards[0]))]
+        return [WeightsFile(ONE_FILE, tuple(shards[0]))]
     names = [f"model-{at:05d}-of-{len(shards):05d}.safetensors" for at in range(1, len(shards) + 1)]
-    return [OutputFile(name, tuple(shard)) for name, shard in zip(names, shards, strict=True)]
+    return [WeightsFile(name, tuple(shard)) for name, shard in zip(names, shards, strict=True)]
 
 
-def write_files(source: Source, files: Sequence[OutputFile], folder: Path, progress: Progress) -> None:
+def write_files(source: CheckpointSource, files: Sequence[WeightsFile], folder: Path, progress: Progress) -> None:
     """Write every file into `folder`, going on where an earlier try ended: what is there already is taken as it is.
 
     `progress` is called with each number of bytes that came to be there.
@@ -64,10 +92,15 @@ def write_files(source: Source, files: Sequence[OutputFile], folder: Path, progr
         places = {piece.name: file.name for file in files for piece in file.pieces}
         total = sum(piece.length for file in files for piece in file.pieces)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-        write_whole(folder / INDEX, json.dumps(index, indent=2) + "\n", private=False)
+        write_public_json(folder / INDEX, index)
 
 
-def _write(source: Source, file: OutputFile, path: Path, progress: Progress) -> None:
+def write_public_json(path: Path, value: object) -> None:
+    """Write JSON as Hugging Face writes a config, readable by everybody who may read the folder."""
+    write_whole(path, json.dumps(value, indent=2) + "\n", private=False)
+
+
+def _write(source: CheckpointSource, file: WeightsFile, path: Path, progress: Progress) -> None:
     header = file.header
     target = open_own(path, os.O_RDWR | os.O_CREAT, private=False)
     try:
@@ -78,22 +111,18 @@ def _write(source: Source, file: OutputFile, path: Path, progress: Progress) -> 
         os.lseek(target, there, os.SEEK_SET)
         progress(there)
         skip = there - len(header)
-        for name, ranges in _reads(file.pieces):
-            rest, skip = _after(ranges, skip)
+        for name, group in groupby(file.pieces, key=lambda piece: piece.source.file):
+            # neighbours are read at once
+            rest, skip = _after(joined(r for piece in group for r in piece.ranges), skip)
             if not rest:
                 continue
-            with source.open(name) as reader:  # type: ignore[attr-defined]
-                for start, length in _in_steps(rest):
-                    reader.copy(start, length, target)
-                    progress(length)
+            with source.open(name) as reader:
+                for start, length in rest:
+                    for at in range(0, length, _STEP):
+                        reader.copy(start + at, min(_STEP, length - at), target)
+                        progress(min(_STEP, length - at))
     finally:
         os.close(target)
-
-
-def _reads(pieces: Sequence[Piece]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """(source file, ranges) in the order of the pieces, neighbours joined."""
-    for name, group in groupby(pieces, key=lambda p: p.source.file):
-        yield name, joined(r for piece in group for r in piece.ranges)
 
 
 def _after(ranges: list[tuple[int, int]], skip: int) -> tuple[list[tuple[int, int]], int]:
@@ -107,7 +136,28 @@ def _after(ranges: list[tuple[int, int]], skip: int) -> tuple[list[tuple[int, in
     return left, skip
 
 
-def _in_steps(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for start, length in ranges:
-        for at in range(0, length, _STEP):
-            yield start + at, min(_STEP, length - at)
+def record(
+    probe: dict[str, Any], taken: Sequence[Piece], dropped: Sequence[str], folder: Path, *, read: int, random: bool
+) -> dict[str, Any]:
+    """What shrink.json says: what was kept, renumbered, sliced, dropped, warned of and verified.
+
+    `bytes_read` counts what came from the source; `bytes_written` everything in `folder`.
+    """
+    written = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.name.startswith("."))
+    pickled = probe.get("pickled", {})
+    cut = [piece for piece in taken if piece.shape != piece.source.shape]
+    sliced = {piece.name: {"from": list(piece.source.shape), "to": list(piece.shape)} for piece in cut}
+    return {
+        "schema": SCHEMA,
+        "model_type": probe["model_type"],
+        "weights": "random" if random else "sliced",
+        "stacks": probe["stacks"],
+        "narrowed": [{k: one[k] for k in ("axis", "from", "to", "edits")} for one in probe["narrowed"]],
+        "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name} | pickled.get("renamed", {}),
+        "sliced": sliced | pickled.get("sliced", {}),
+        "dropped": [*dropped, *pickled.get("dropped", ())],
+        "warnings": list(probe["warnings"]),
+        "verified": {},
+        "bytes_read": read,
+        "bytes_written": written,
+    }

@@ -1,4 +1,4 @@
-"""For an estimate: models of a config, in the sizes that are wanted, and a batch of tokens for them."""
+"""Build models of a config in the wanted sizes for an estimate, with a batch of tokens."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from distdbg.errors import Refused
 from distdbg.shrink.checkpoint.config_leaves import Config, changed
 from distdbg.shrink.estimate.estimating import EstimateRequest, Made
 from distdbg.shrink.probe.building import brief, open_builder
-from distdbg.shrink.probe.controls import Group, find_groups
+from distdbg.shrink.probe.controls import StackGroup, find_groups
 from distdbg.shrink.probe.edits import edits_for, followers, lists_a_layer
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.modalities import modalities
 
 
 class ConfigModel:
-    """Of the config.json in `folder`. Raises what opening it raises."""
+    """The model of the config.json in `folder`. Raises what opening it raises."""
 
     def __init__(self, folder: str, trust: bool) -> None:
         quiet()
         self._builder = open_builder(folder, trust)
         self.positions = _positions(self._builder.config(self._builder.full))
-        self._group: Group | None = None
+        self._group: StackGroup | None = None
 
     @property
     def layers(self) -> int | None:
-        """Of the stack with the most of them, of those that a field of the config resizes."""
+        """The number of layers of the largest stack that a field of the config resizes."""
         if self._group is None:
             groups, _ = find_groups(self._builder)
             self._group = max(groups, key=lambda group: group.layers, default=None)

@@ -1,4 +1,4 @@
-"""The peak of one rank's memory before anything runs: one tracked step, sharded or replicated.
+"""Estimate the peak of one rank's memory before anything runs: one tracked step, sharded or replicated.
 
 What is added to the tracked step, and why:
     DDP      a copy of the gradients: its buckets, which stand throughout (gradient_as_bucket_view=False)
@@ -111,7 +111,7 @@ def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding)
 
 
 def _moments(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Iterator[dict[str, int]]:
-    """What stands under FSDP2 while a layer is computed, while none is (the loss), and at the backward's end."""
+    """The memory under FSDP2 while a layer is computed, while none is (the loss), and at the backward's end."""
     whole, layers, outside = int(step["parameters"]), [int(n) for n in step["layers"]] or [0], int(step["outside"])
     largest = max(layers)
     for name, gathered, reduced in (("within layers", 2, 2), ("outside layers", 1, 0)):

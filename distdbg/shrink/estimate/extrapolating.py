@@ -1,4 +1,4 @@
-"""From what each layer of a small model costs to what the full one costs: kinds times their layers, and the rest."""
+"""Extrapolate the cost of the full model from the layers of a small one: kinds times their layers, and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For an estimate: a model that a function of the user's own makes, with its loss.
+"""Call the user's own function that makes a model with its loss, for an estimate.
 
     def make(batch, sequence):              # or neither, or one of them
         model = Net()
@@ -24,7 +24,7 @@ from distdbg.shrink.probe.building import brief
 
 
 class ScriptModel:
-    """Of `path/to/train.py:make` or `package.module:make`, imported from where the person stands."""
+    """The model of `path/to/train.py:make` or `package.module:make`, imported from the current directory."""
 
     positions = None
     layers = None
@@ -80,7 +80,9 @@ _WITHOUT_BYTES = (
 def _function(where: str) -> Callable[..., Any]:
     module, _, name = where.rpartition(":")
     try:
-        found = getattr(_file(Path(module)) if module.endswith(".py") else _module(module), name, None)
+        if not module.endswith(".py"):
+            sys.path.insert(0, str(Path.cwd()))
+        found = getattr(_file(Path(module)) if module.endswith(".py") else importlib.import_module(module), name, None)
     except (Exception, SystemExit) as error:
         raise UsageError(f"{module!r} cannot be imported: {brief(error)}", "Try `python -c 'import …'` here.") from None
     if not callable(found):
@@ -97,8 +99,3 @@ def _file(path: Path) -> Any:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _module(name: str) -> Any:
-    sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)

@@ -1,28 +1,28 @@
 """The task `memory`: what one training step of a model needs, by torch's own MemTracker on tensors without bytes.
 
-Two steps are tracked, because the first has no optimizer state yet; the second is told, its forward with its backward
+Two steps are tracked, because the first has no optimizer state yet; the second is reported, its forward and backward
 apart from its optimizer's step. FakeTensorMode computes shapes only: a model of billions takes seconds and no memory.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from distdbg.errors import Refused, ToolMissing
 from distdbg.shrink.estimate.estimating import EstimateRequest, Made
-from distdbg.shrink.estimate.fitting import Looked, fits
+from distdbg.shrink.estimate.fitting import TrackedSteps, fits
 from distdbg.shrink.estimate.without_bytes import stand_ins
-from distdbg.shrink.estimate.wrapped import wrapped
 
 #: MemTracker's kinds, in our words
 _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT": "optimizer state",
           "ACT": "activations", "TEMP": "workspace", "OTH": "other"}  # fmt: skip
 
 
-class Source(Protocol):
-    """Where models come from. `positions` and `layers` are None where nobody can tell."""
+class ModelSource(Protocol):
+    """A source of models. `positions` and `layers` are None where they are not known."""
 
     @property
     def positions(self) -> int | None: ...
@@ -34,7 +34,7 @@ class Source(Protocol):
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """`task`: folder (of a config.json) or script (`module:function`), wanted; to know what fits, ranks, fsdp and room.
 
-    Returns `step`, bytes by kind of each part of a step, and with `room` (bytes) `fits`, fields of fitting.Fit.
+    Returns `step`, bytes by kind of each part of a step, and with `room` (bytes) `fits`, fields of fitting.LargestFit.
     """
     wanted = EstimateRequest(**task["wanted"])
     source = _source(task, wanted)
@@ -42,14 +42,14 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     if "room" not in task:
         return {"step": step}
 
-    def look(asked: Sequence[EstimateRequest]) -> Looked:
-        return Looked(tuple(_step(source, one) for one in asked), source.positions, source.layers)
+    def look(asked: Sequence[EstimateRequest]) -> TrackedSteps:
+        return TrackedSteps(tuple(_step(source, one) for one in asked), source.positions, source.layers)
 
     found = fits(wanted, task["ranks"], task["fsdp"], task["room"], look)
     return {"step": step, "fits": [asdict(one) for one in found]}
 
 
-def _source(task: dict[str, Any], wanted: EstimateRequest) -> Source:
+def _source(task: dict[str, Any], wanted: EstimateRequest) -> ModelSource:
     if "script" in task:
         from distdbg.shrink.estimate.script_model import ScriptModel
 
@@ -59,7 +59,7 @@ def _source(task: dict[str, Any], wanted: EstimateRequest) -> Source:
     return ConfigModel(task["folder"], wanted.trust)
 
 
-def _step(source: Source, wanted: EstimateRequest) -> dict[str, Any]:
+def _step(source: ModelSource, wanted: EstimateRequest) -> dict[str, Any]:
     """`because` where there is no such model."""
     import torch
 
@@ -76,7 +76,9 @@ def _step(source: Source, wanted: EstimateRequest) -> dict[str, Any]:
         layers = {id(layer) for layer in wrapped(model)}
         names = {f"{type(model).__name__}.{name}" for name, module in model.named_modules() if id(module) in layers}
         if wanted.checkpointing:
-            _checkpoint(model)
+            if not getattr(model, "supports_gradient_checkpointing", False):
+                raise Refused(f"{type(model).__name__} has no gradient checkpointing", "Leave --checkpointing out.")
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         optimizer = _optimizer(model, wanted.optimizer)
 
         def forward_backward() -> None:
@@ -127,12 +129,6 @@ def _tracker(layers: Collection[str]) -> Any:
     return Tracker()
 
 
-def _checkpoint(model: Any) -> None:
-    if not getattr(model, "supports_gradient_checkpointing", False):
-        raise Refused(f"{type(model).__name__} has no gradient checkpointing", "Leave --checkpointing out.")
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-
-
 def _optimizer(model: Any, name: str) -> Any:
     import torch
 
@@ -141,9 +137,9 @@ def _optimizer(model: Any, name: str) -> Any:
     return torch.optim.SGD(model.parameters(), momentum=0.9, foreach=True)
 
 
-def _kinds(told: dict[Any, int]) -> dict[str, int]:
-    """Of a snapshot of MemTracker's; the names of its kinds are members of an enumeration, or words."""
-    found = {str(kind).rpartition(".")[2].upper(): int(size) for kind, size in told.items()}
+def _kinds(sizes: dict[Any, int]) -> dict[str, int]:
+    """Bytes by kind, from a snapshot of MemTracker; its kinds are members of an enumeration, or words."""
+    found = {str(kind).rpartition(".")[2].upper(): int(size) for kind, size in sizes.items()}
     return {words: found.get(kind, 0) for kind, words in _KINDS.items()}
 
 
@@ -158,3 +154,42 @@ def _parts(model: Any) -> dict[str, Any]:
 
 def _bytes(parameters: Any) -> int:
     return sum({id(p): p.numel() * p.element_size() for p in parameters}.values())
+
+
+def wrapped(model: Any) -> list[Any]:
+    """The entries of the stacks: of those whose blocks the model names itself (`_no_split_modules`, which Accelerate
+    goes by), else of the outermost. Blocks are modules that consist of modules; of plain ones, the longest list."""
+    named = set(getattr(model, "_no_split_modules", None) or ())
+    found = _outermost(model, named) or (_outermost(model, set()) if named else [])
+    return found or max((entries for m in model.modules() if (entries := _entries(m))), key=len, default=[])
+
+
+def _outermost(module: Any, named: set[str]) -> list[Any]:
+    """Blocks of lists, none within another; with `named` of lists that hold one of such a class."""
+    blocks = _blocks(module)
+    if blocks and (not named or any(type(block).__name__ in named for block in blocks)):
+        return blocks
+    return [block for child in module.children() for block in _outermost(child, named)]
+
+
+def _blocks(module: Any) -> list[Any]:
+    """Of a dict or a sequence, which may hold all of a model (nanoGPT's), those of a class that is there again."""
+    from torch import nn
+
+    entries = _entries(module)
+    if not any(list(entry.children()) for entry in entries):
+        return []
+    if isinstance(module, nn.ModuleList):
+        return entries
+    often = Counter(type(entry) for entry in entries)
+    return [entry for entry in entries if often[type(entry)] > 1 and list(entry.children())]
+
+
+def _entries(module: Any) -> list[Any]:
+    """What a container holds, where that is more than one module with parameters."""
+    from torch import nn
+
+    if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+        return []
+    entries = [child for child in module.children() if next(child.parameters(), None) is not None]
+    return entries if len(entries) > 1 else []

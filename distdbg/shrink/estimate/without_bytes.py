@@ -23,20 +23,16 @@ _FP32_ON_CUDA = ("pow.Tensor_Scalar", "rsqrt", "exp", "log", "softplus", "cumsum
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Only where this torch has what they stand for."""
+    """Only where this torch has the functions that they replace."""
     import torch
 
-    grouped = _grouped_mm()
+    grouped, attention = _grouped_mm(), torch.nn.functional.scaled_dot_product_attention
     wanted: list[tuple[Any, str, Callable[..., Any]]] = [
         (torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
         (torch.nn.functional, "grouped_mm", grouped),
         (torch, "_grouped_mm", grouped),
         (torch.nn.functional, "dropout", _dropout(torch.nn.functional.dropout)),
-        (
-            torch.nn.functional,
-            "scaled_dot_product_attention",
-            _attention(torch.nn.functional.scaled_dot_product_attention),
-        ),
+        (torch.nn.functional, "scaled_dot_product_attention", _attention(attention)),
     ]
     with ExitStack() as stack:
         for owner, name, stand_in in wanted:

@@ -1,4 +1,4 @@
-"""From a config to its model on torch's meta device, and to what a probe needs to know of it."""
+"""Build a config's model on torch's meta device, and measure what a probe needs of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Builder:
         return self.config_class.from_dict(json.loads(json.dumps(values)))
 
     def model(self, values: Config) -> Any:
-        """The model on meta. Raises whatever the config or the model raises."""
+        """The model on meta. Raises what the config or the model raises."""
         import torch
 
         self.builds += 1
@@ -70,6 +70,14 @@ class Builder:
             if hasattr(self.model_class, "from_config"):
                 return self.model_class.from_config(config, trust_remote_code=self.trust)
             return self.model_class._from_config(config)
+
+    @property
+    def whole(self) -> Anatomy:
+        """What the full config gives. Raises what that is refused with: then there is nothing to probe."""
+        found = self.anatomy(self.full)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def anatomy(self, values: Config) -> Anatomy | Exception:
         """What the config gives, or the exception that it is refused with."""
@@ -110,32 +118,21 @@ def examine(model: Any) -> Anatomy:
     numbers: dict[tuple[str, str], float] = {}
     for path, module in model.named_modules():
         children = dict(module.named_children())
-        if isinstance(module, nn.ModuleList | nn.Sequential) and list(children) == [
-            str(i) for i in range(len(children))
-        ]:
+        numbered = list(children) == [str(i) for i in range(len(children))]
+        if isinstance(module, nn.ModuleList | nn.Sequential) and numbered:
             lists[path] = len(children)
-        modules[path] = (type(module).__name__, tuple(_attributes(module)))
+        own = sorted((k, v) for k, v in vars(module).items() if not k.startswith("_") and k != "training")
+        plain = tuple((k, v) for k, v in own if v is None or isinstance(v, bool | int | str))
+        modules[path] = (type(module).__name__, plain)
         numbers.update({(path, k): v for k, v in vars(module).items() if isinstance(v, float)})
-    tensors = {n: (tuple(t.shape), t.element_size()) for n, t in _tensors(model)}
+    held = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    tensors = {n: (tuple(t.shape), t.element_size()) for n, t in held}
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     parameters = frozenset(n for alike in names.values() for n in alike)
     tied = tuple(tuple(alike) for alike in names.values() if len(alike) > 1)
     return Anatomy(lists, tensors, modules, numbers, parameters, tied)
-
-
-def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
-def _attributes(module: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in sorted(vars(module).items()):
-        if name.startswith("_") or name == "training":
-            continue
-        if value is None or isinstance(value, bool | int | str):
-            yield name, value
 
 
 def open_builder(folder: str, trust: bool, architecture: str | None = None) -> Builder:
@@ -178,9 +175,8 @@ def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
         auto = getattr(transformers, name)
         if (trust and name in remote) or type(config) in auto._model_mapping:
             return auto
-    others = [a for n, a in vars(transformers).items() if n.startswith("AutoModelFor") and hasattr(a, "_model_mapping")]
-    for auto in others:
-        if type(config) in auto._model_mapping:
+    for name, auto in vars(transformers).items():
+        if name.startswith("AutoModelFor") and type(config) in getattr(auto, "_model_mapping", ()):
             return auto
     raise Refused(f"transformers has no model class for the type {config.model_type!r}", "Name one in 'architectures'.")
 

@@ -1,10 +1,11 @@
-"""Which leaves of a config decide how many layers a stack has: each is changed alone, and the model looked at."""
+"""Find the leaves of a config that decide a stack's number of layers: each is changed alone, and the model compared."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import (
     Config,
@@ -19,7 +20,6 @@ from distdbg.shrink.checkpoint.config_leaves import (
     value_at,
 )
 from distdbg.shrink.probe.building import Anatomy, Builder
-from distdbg.shrink.probe.companions import companions
 from distdbg.shrink.probe.kinds import is_resized
 
 #: a layer is made of at least this many modules with parameters; a head or a convolution of fewer
@@ -27,7 +27,7 @@ _PARTS_OF_A_LAYER = 3
 
 
 @dataclass(frozen=True)
-class Group:
+class StackGroup:
     """Stacks that the same leaf resizes.
 
     leaf: the integer that counts the layers, None where lists alone do. lists: sequences with an entry a layer that
@@ -67,41 +67,30 @@ def layer_lists(anatomy: Anatomy) -> dict[str, int]:
     }
 
 
-def find_groups(builder: Builder) -> tuple[list[Group], list[str]]:
+def find_groups(builder: Builder) -> tuple[list[StackGroup], list[str]]:
     """(groups of stacks, some inside others; outermost lists of layers that nothing in the config resizes)."""
-    full = builder.anatomy(builder.full)
-    assert not isinstance(full, Exception)
+    full = builder.whole
     candidates = layer_lists(full)
-    groups: list[Group] = []
-    for leaf, count in _promising(builder.full, set(candidates.values())):
+    groups: list[StackGroup] = []
+    counts = set(candidates.values())
+    leaves = [(path, value) for path, value in integers(builder.full) if value in counts]
+    # those first whose name says that they count layers: the order only saves builds
+    for leaf, count in sorted(leaves, key=lambda f: not any(w in str(f[0]) for w in ("layer", "depth", "block"))):
         group = _try_leaf(builder, full, candidates, leaf, count)
         if group is not None and not any(set(group.stacks) & set(g.stacks) for g in groups):
             groups.append(group)
     for path, count in candidates.items():
-        if count > 1 and not _inside(path, groups) and not any(_is_below(s, path) for g in groups for s in g.stacks):
-            group = _try_lists(builder, full, candidates, path, count) or _try_counts(
-                builder, full, candidates, path, count
-            )
+        if count > 1 and not any(_are_nested(path, s) for g in groups for s in g.stacks):
+            group = _try_lists(builder, full, candidates, path, count)
+            group = group or _try_counts(builder, full, candidates, path, count)
             if group is not None:
                 groups.append(group)
     driven = {s for g in groups for s in g.stacks}
-    rest = [
-        p
-        for p in candidates
-        if not any(p == s or _is_below(p, s) or _is_below(s, p) for s in driven)
-        and not any(_is_below(p, q) for q in candidates)
-    ]
-    return groups, rest
+    outermost = [p for p in candidates if not any(_is_below(p, q) for q in candidates)]
+    return groups, [p for p in outermost if not any(_are_nested(p, s) for s in driven)]
 
 
-def _promising(config: Config, counts: set[int]) -> list[tuple[Path, int]]:
-    """Integers that equal a stack's length, those first that say so; the order only saves builds."""
-    found = [(path, value) for path, value in integers(config) if value in counts]
-    words = ("layer", "depth", "block")
-    return sorted(found, key=lambda f: not any(w in str(f[0]) for w in words))
-
-
-def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf: Path, count: int) -> Group | None:
+def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf: Path, count: int) -> StackGroup | None:
     less = count - 1 if count > 1 else 2
     section = section_of(leaf)
     if isinstance(leaf[-1], int):
@@ -110,7 +99,7 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
         alone = changed(builder.full, {leaf: less} | companions(builder.full, section, count, range(less)))
     stacks = _resized(builder, full, alone, candidates, count=count, less=less)
     if stacks:
-        return Group(leaf, section, (), stacks, count)
+        return StackGroup(leaf, section, (), stacks, count)
     if not isinstance(builder.anatomy(alone), Exception) or isinstance(leaf[-1], int):
         return None
     # Refused alone. With the lists that have an entry a layer it may be taken; lists alone are the control experiment.
@@ -123,7 +112,7 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
             both = changed(cut, {leaf: less} | companions(builder.full, section, count, order))
             stacks = _resized(builder, full, both, candidates, count=count, less=less)
             if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
-                return Group(leaf, section, lists, stacks, count)
+                return StackGroup(leaf, section, lists, stacks, count)
     return None
 
 
@@ -132,7 +121,7 @@ def _orders(count: int, less: int) -> list[list[int]]:
     return [list(range(less)), list(range(1, count))] if less < count else [[0] * less]
 
 
-def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> Group | None:
+def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> StackGroup | None:
     for section in sections(builder.full):
         lists = tuple(sequences(builder.full, section, count))
         for chosen in (*((one,) for one in lists), lists):
@@ -143,23 +132,20 @@ def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path
                 stacks = _resized(builder, full, values, candidates, count=count, less=count - 1)
                 if path in stacks:
                     leaf = next(iter(numbers), None) if values is not cut else None
-                    return Group(leaf, section, chosen, stacks, count)
+                    return StackGroup(leaf, section, chosen, stacks, count)
     return None
 
 
-def _try_counts(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> Group | None:
+def _try_counts(
+    builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int
+) -> StackGroup | None:
     """One layer less in any stage of several is one layer less in the stack (`blocks_per_stage` of SAM 2)."""
     for counts in counts_lists(builder.full, count):
         stages = value_at(builder.full, counts)
-        tried = [
-            _resized(
-                builder, full, changed(builder.full, {(*counts, i): n - 1}), candidates, count=count, less=count - 1
-            )
-            for i, n in enumerate(stages)
-            if n > 1
-        ]
+        shorter = [changed(builder.full, {(*counts, i): n - 1}) for i, n in enumerate(stages) if n > 1]
+        tried = [_resized(builder, full, values, candidates, count=count, less=count - 1) for values in shorter]
         if tried and path in tried[0] and len(set(tried)) == 1:
-            return Group(None, section_of((*counts, 0)), (), tried[0], count, counts)
+            return StackGroup(None, section_of((*counts, 0)), (), tried[0], count, counts)
     return None
 
 
@@ -183,7 +169,7 @@ def _resized(
 
 
 def _same_outside(full: Anatomy, found: Anatomy, moved: frozenset[str], count: int, less: int) -> bool:
-    """Beside the lists that moved, shapes are as they were, but for sizes that are the number of layers."""
+    """Whether all shapes outside the moved lists are unchanged, except for sizes that are the number of layers."""
     before, after = full.outside(moved), found.outside(moved)
     for name, shape in before.items():
         new = after.get(name)
@@ -207,11 +193,12 @@ def _same_inside(full: Anatomy, found: Anatomy, stacks: list[str], count: int) -
     return True
 
 
-def _inside(path: str, groups: list[Group]) -> bool:
-    return any(path == s or _is_below(path, s) for g in groups for s in g.stacks)
+def _are_nested(path: str, other: str) -> bool:
+    """Are they the same, or one inside the other?"""
+    return path == other or _is_below(path, other) or _is_below(other, path)
 
 
-def inside_of(group: Group, other: Group) -> bool:
+def inside_of(group: StackGroup, other: StackGroup) -> bool:
     """Whether the lists of one are in the layers of the other."""
     return any(_is_below(group.stacks[0], s) for s in other.stacks)
 
@@ -223,3 +210,42 @@ def _is_below(path: str, other: str) -> bool:
 def _above(path: str) -> Iterator[str]:
     parts = path.split(".")
     return (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def companions(config: Config, section: Path, layers: int, keep: Sequence[int]) -> dict[Path, Any]:
+    """Further edits for a leaf that counts `layers`, of which `keep` remain."""
+    return _per_layer_configs(config, section, layers, keep) | _stage_names(config, section, layers, keep)
+
+
+def is_stage_list(path: Path) -> bool:
+    return str(path[-1]) in ("stage_names", "out_features", "out_indices")
+
+
+def _per_layer_configs(config: Config, section: Path, layers: int, keep: Sequence[int]) -> dict[Path, Any]:
+    """`per_layer_config` gives settings by layer number."""
+    beside = value_at(config, section).get("per_layer_config")
+    if not isinstance(beside, dict) or not all(str(k).isdecimal() for k in beside):
+        return {}
+    settings = {int(k): v for k, v in beside.items()}
+    if not settings or max(settings) >= layers:
+        return {}
+    kept = {str(new): settings[old] for new, old in enumerate(keep) if old in settings}
+    return {(*section, "per_layer_config"): kept}
+
+
+def _stage_names(config: Config, section: Path, layers: int, keep: Sequence[int]) -> dict[Path, Any]:
+    """A backbone's stages are its stem and its layers, and some are its outputs (transformers' BackboneConfigMixin).
+
+    An output at a layer that is not kept moves to the nearest kept one before it.
+    """
+    beside = value_at(config, section)
+    names = beside.get("stage_names")
+    if not isinstance(names, list) or len(names) != layers + 1:
+        return {}
+    new_names = names[: len(keep) + 1]
+    outputs = [i % len(names) for i in beside.get("out_indices") or [] if type(i) is int]
+    moved = sorted({sum(1 for k in keep if k < i) for i in outputs})
+    edits: dict[Path, Any] = {(*section, "stage_names"): new_names}
+    if outputs:
+        edits |= {(*section, "out_indices"): moved, (*section, "out_features"): [new_names[i] for i in moved]}
+    return edits

@@ -1,4 +1,4 @@
-"""What has to change in a config so that a stack keeps only some of its layers."""
+"""Compute the changes of a config that make a stack keep only some of its layers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from distdbg.shrink.checkpoint.config_leaves import (
     value_at,
 )
 from distdbg.shrink.probe.building import Anatomy, Builder
-from distdbg.shrink.probe.companions import companions, is_stage_list
-from distdbg.shrink.probe.controls import Group
+from distdbg.shrink.probe.controls import StackGroup, companions, is_stage_list
 
 Edits = dict[Path, Any]
 
 
 def edits_for(
-    builder: Builder, group: Group, keep: Sequence[int], lists: Sequence[Path], indices: Sequence[Path]
+    builder: Builder, group: StackGroup, keep: Sequence[int], lists: Sequence[Path], indices: Sequence[Path]
 ) -> Edits:
     """The leaf (or the counts of stages) set, `lists` cut to an entry for each kept layer, `indices` renumbered."""
     config = builder.full
@@ -43,7 +42,7 @@ def edits_for(
     return edits | companions(config, group.section, group.layers, keep)
 
 
-def stage_starts(builder: Builder, group: Group) -> list[int]:
+def stage_starts(builder: Builder, group: StackGroup) -> list[int]:
     """The first layer of each stage, where a list counts them stage by stage."""
     return [0, *accumulate(value_at(builder.full, group.counts))][:-1] if group.counts is not None else []
 
@@ -54,7 +53,7 @@ def left_of_stages(stages: Sequence[int], keep: Sequence[int]) -> list[int]:
     return [sum(end - size <= layer < end for layer in keep) for size, end in zip(stages, ends, strict=True)]
 
 
-def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
+def lists_a_layer(builder: Builder, group: StackGroup) -> list[Path]:
     """Every sequence with an entry a layer, beside the leaf; those that had to be cut with it come first."""
     if not group.owns_section:
         return list(group.lists)
@@ -62,7 +61,7 @@ def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
     return list(dict.fromkeys([*group.lists, *(p for p in beside if not is_stage_list(p))]))
 
 
-def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
+def followers(builder: Builder, group: StackGroup, edits: Edits) -> Edits:
     """Integers beside the leaf that a config computes from it: set to what it makes of them when they are absent."""
     if group.leaf is None or edits[group.leaf] == group.layers:
         return {}
@@ -84,13 +83,12 @@ def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
     return found
 
 
-def index_roles(builder: Builder, group: Group) -> tuple[list[Path], list[Path]]:
+def index_roles(builder: Builder, group: StackGroup) -> tuple[list[Path], list[Path]]:
     """(index lists that name layers of a kind, those that tap layers for something outside the stack).
 
     Told by taking the last entry away and looking at what changes: only that layer, or another part of the model.
     """
-    full = builder.anatomy(builder.full)
-    assert not isinstance(full, Exception)
+    full = builder.whole
     kinds: list[Path] = []
     taps: list[Path] = []
     if not group.owns_section:
@@ -103,18 +101,13 @@ def index_roles(builder: Builder, group: Group) -> tuple[list[Path], list[Path]]
         if isinstance(found, Exception):
             continue
         where = _where(full, found)
-        if any(p.startswith(f"{s}.{entries[-1]}") for s in group.stacks for p in where) and all(
-            any(p.startswith(f"{s}.") for s in group.stacks) for p in where
-        ):
+        last, inside = (tuple(f"{s}.{end}" for s in group.stacks) for end in (entries[-1], ""))
+        if any(p.startswith(last) for p in where) and all(p.startswith(inside) for p in where):
             kinds.append(path)
-        elif where or _names_layers(path):
+        # The model's construction does not show whether a list names layers that only `forward` reads; its name may.
+        elif where or re.search(r"layer|ind(ex|ices)|block", str(path[-1])):
             taps.append(path)
     return kinds, taps
-
-
-def _names_layers(path: Path) -> bool:
-    """Nothing in the model's make tells whether a list names layers that only `forward` reads; its name may."""
-    return bool(re.search(r"layer|ind(ex|ices)|block", str(path[-1])))
 
 
 def _where(full: Anatomy, found: Anatomy) -> set[str]:

@@ -1,23 +1,17 @@
-"""Layers of one kind: equal classes, shapes and plain attributes, whatever their number."""
+"""Group layers by kind: equal classes, shapes and plain attributes, whatever their number."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from distdbg.shrink.probe.building import Anatomy
 
 #: (what it is of, inside the layer) -> value
 Fingerprint = dict[tuple[str, str], Any]
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Attributes of a stack's layers that say the layer's own number; they tell no kind."""
-
-    names: frozenset[tuple[str, str]]
+#: attributes of a stack's layers that say the layer's own number; they tell no kind
+Counting = frozenset[tuple[str, str]]
 
 
 def fingerprints(anatomy: Anatomy, stack: str) -> list[Fingerprint]:
@@ -47,7 +41,7 @@ def counting(prints: Sequence[Fingerprint]) -> Counting:
                 values[key].append((number, value))
             elif key in values or value is not None:
                 plain.add(key)
-    return Counting(frozenset(key for key, points in values.items() if key not in plain and _rises(points)))
+    return frozenset(key for key, points in values.items() if key not in plain and _rises(points))
 
 
 def _rises(points: Sequence[tuple[int, int]]) -> bool:
@@ -60,7 +54,7 @@ def _rises(points: Sequence[tuple[int, int]]) -> bool:
 
 
 def kind_of(layer: Fingerprint, numbers: Counting) -> tuple[Any, ...]:
-    return tuple(sorted(((k, v) for k, v in layer.items() if k not in numbers.names), key=repr))
+    return tuple(sorted(((k, v) for k, v in layer.items() if k not in numbers), key=repr))
 
 
 def same(
@@ -78,7 +72,7 @@ def same(
     return [
         key
         for key in sorted({*full, *small})
-        if key not in numbers.names
+        if key not in numbers
         and (a := full.get(key, missing)) != (b := small.get(key, missing))
         and not (type(a) is int and type(b) is int and key[1] != "shape" and a - len(before) == b - len(kept))
         and (a, b) != (len(uses), len(left))

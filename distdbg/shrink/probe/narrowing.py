@@ -1,4 +1,4 @@
-"""Other dimensions than layers: fewer experts, fewer rows of the vocabulary, less width. None of these is faithful.
+"""Reduce other dimensions than layers: fewer experts, fewer rows of the vocabulary, less width. None is faithful.
 
 The leaf of the config that counts experts, or rows, is found as the one that counts layers: it is changed alone, and
 what became of the model's tensors says what it is. The narrower model then stands in the full one's place: layers are
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
+from math import prod
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import Path, changed, dotted, integers
-from distdbg.shrink.probe.building import Anatomy, Builder, Shape, brief
+from distdbg.shrink.probe.building import Anatomy, Builder, brief
 from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.edits import Edits
 
@@ -57,7 +58,10 @@ def narrowed(builder: Builder, wanted: Mapping[str, Any]) -> list[Narrowed]:
     for axis, narrow in (("experts", fewer_experts), ("vocab", fewer_rows), ("width", less_width)):
         if wanted.get(axis) is not None:
             one = narrow(builder, wanted[axis])
-            _refuse_what_does_not_run(builder, one)
+            if why := _Passes(builder).problem(one.edits):
+                raise Refused(f"with {axis} {one.after} of {one.before} the model does not run: {why}",
+                              "Keep more: as many experts as are chosen at a time, or a multiple of their groups."
+                              )  # fmt: skip
             builder.full = changed(builder.full, one.edits)
             found.append(one)
     return found
@@ -65,9 +69,7 @@ def narrowed(builder: Builder, wanted: Mapping[str, Any]) -> list[Narrowed]:
 
 def fewer_experts(builder: Builder, count: int) -> Narrowed:
     """The leaf that, changed alone, changes nothing but lists in layers, or first dimensions, of that many."""
-    full = builder.anatomy(builder.full)
-    assert isinstance(full, Anatomy)
-    why = ""
+    full, why = builder.whole, ""
     candidates = [(path, value) for path, value in integers(builder.full) if value > 1]
     candidates.sort(key=lambda leaf: "expert" not in str(leaf[0]))  # the order only saves builds
     for leaf, value in candidates:
@@ -76,14 +78,14 @@ def fewer_experts(builder: Builder, count: int) -> Narrowed:
             if isinstance(found, Exception):
                 why = why or (f"{dotted(leaf)}: {brief(found)}" if "expert" in str(leaf) and less == count else "")
                 continue
-            told = _experts(full, found, value, less)
-            if told is None:
+            changes = _experts(full, found, value, less)
+            if changes is None:
                 continue
             if count >= value:
                 raise UsageError(f"--experts {count}: the model has {value}", f"Give 1 to {value - 1}.")
             if less != count:
                 raise Refused(f"--experts {count} is refused by the config: {why}", "Keep more of them.")
-            return Narrowed("experts", {leaf: count}, str(value), str(count), *told)
+            return Narrowed("experts", {leaf: count}, str(value), str(count), *changes)
     raise Refused("no field of the config counts experts" + (f" ({why})" if why else ""), "Leave --experts out.")
 
 
@@ -112,8 +114,7 @@ def _experts(full: Anatomy, found: Anatomy, value: int, less: int) -> tuple[Cuts
 
 def fewer_rows(builder: Builder, rows: int) -> Narrowed:
     """The leaf, or all that have its value, that the input embedding has its rows from."""
-    full = builder.anatomy(builder.full)
-    assert isinstance(full, Anatomy)
+    full = builder.whole
     try:
         there = int(builder.model(builder.full).get_input_embeddings().weight.shape[0])
     except Exception:
@@ -141,18 +142,14 @@ def _rows(full: Anatomy, found: Anatomy, there: int, rows: int) -> Cuts:
         return {}
     cuts: Cuts = {}
     for name, (shape, _) in full.tensors.items():
-        differ = _differences(shape, found.tensors[name][0])
-        if differ and differ != [(there, rows)]:
+        new = found.tensors[name][0]
+        if new == shape:
+            continue
+        differ = [(a, b) for a, b in zip(shape, new, strict=False) if a != b]
+        if len(new) != len(shape) or differ != [(there, rows)]:
             return {}
-        if differ:
-            cuts[name] = (shape.index(there), there, rows)
+        cuts[name] = (shape.index(there), there, rows)
     return cuts
-
-
-def _differences(shape: Shape, new: Shape) -> list[tuple[int, int]]:
-    if len(shape) != len(new):
-        return [(len(shape), len(new))]
-    return [(a, b) for a, b in zip(shape, new, strict=True) if a != b]
 
 
 def less_width(builder: Builder, factor: float) -> Narrowed:
@@ -160,8 +157,7 @@ def less_width(builder: Builder, factor: float) -> Narrowed:
     left out where it must be."""
     if not 0 < factor < 1:
         raise UsageError(f"--width {factor:g}: it is a factor between 0 and 1", "Write --width 0.25.")
-    full = builder.anatomy(builder.full)
-    assert isinstance(full, Anatomy)
+    full = builder.whole
     sizes, fitting = _sizes(builder, full, factor)
     before = _elements(full)
     passes = _Passes(builder)
@@ -214,21 +210,16 @@ def _sizes(builder: Builder, full: Anatomy, factor: float) -> tuple[list[Leaf], 
 
 
 def _elements(anatomy: Anatomy) -> int:
-    total = 0
+    """The number of elements of all parameters in layers."""
     inside = tuple(f"{path}." for path in layer_lists(anatomy))
-    for name in anatomy.parameters:
-        size = 1 if name.startswith(inside) else 0
-        for n in anatomy.tensors[name][0]:
-            size *= n
-        total += size
-    return total
+    return sum(prod(anatomy.tensors[name][0]) for name in anatomy.parameters if name.startswith(inside))
 
 
 class _Passes:
     """Passes of the narrower model against the full one's, on the meta device: with a text, an image, a sound."""
 
     def __init__(self, builder: Builder) -> None:
-        from distdbg.shrink.verify.running import problems
+        from distdbg.shrink.verify.modalities import problems
 
         self._problems = partial(problems, builder)
         self._full = builder.full
@@ -238,10 +229,3 @@ class _Passes:
         """Why one fails that does not fail in the full one; empty where there is none."""
         after = self._problems(changed(self._full, edits))
         return next((why for kind, why in after.items() if why and not self._before.get(kind, why)), "")
-
-
-def _refuse_what_does_not_run(builder: Builder, found: Narrowed) -> None:
-    why = _Passes(builder).problem(found.edits)
-    if why:
-        raise Refused(f"with {found.axis} {found.after} of {found.before} the model does not run: {why}",
-                      "Keep more: as many experts as are chosen at a time, or a multiple of their groups.")  # fmt: skip

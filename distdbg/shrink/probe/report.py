@@ -1,30 +1,34 @@
-"""What a probe found, as plain data: for the parent process, which knows no torch."""
+"""Turn the result of a probe into plain data for the parent process, which has no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.probe.kinds import fingerprints, lists_a_use
-from distdbg.shrink.probe.ladder import Shrunk, Stack
 from distdbg.shrink.probe.narrowing import Narrowed
+from distdbg.shrink.probe.shrinking import ShrunkModel, Stack
 
 
-def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
+def as_json(builder: Builder, shrunk: ShrunkModel, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
     """The keys: edits [[path, value]], stacks, cuts {full name: [[dim, kept]]}, entries {full path: kept}, …"""
-    config = builder.config(builder.full)
+    config, new = builder.config(builder.full), changed(builder.full, shrunk.edits)
+    paths = dict.fromkeys(path[:-1] if isinstance(path[-1], int) else path for path in shrunk.edits)
+    layers = tuple(f"{path}." for stack in shrunk.stacks for path in stack.group.stacks)
     return {
         "model_type": config.model_type,
         "model_class": getattr(builder.model_class, "__name__", str(builder.model_class)),
         "aliases": dict(getattr(type(config), "attribute_map", {}) or {}),
-        "edits": _whole_edits(builder, shrunk),
+        # entries of a list (`depths[2]`) as edits of the whole list, which a config may not have written out
+        "edits": [[list(path), value_at(new, path)] for path in paths],
         "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
         "cuts": _cuts(shrunk),
         "entries": {path: kept for stack in shrunk.stacks for path, kept in _entries(stack, shrunk)},
         "narrowed": [_narrowed(one) for one in fewer],
-        "tied": [names for names in shrunk.full.tied if len(_inside(names, shrunk)) > 1],
+        "tied": [names for names in shrunk.full.tied if sum(name.startswith(layers) for name in names) > 1],
         "warnings": [*(one.words for one in fewer), *shrunk.warnings],
         "builds": builder.builds,
     }
@@ -32,18 +36,11 @@ def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) ->
 
 def _narrowed(one: Narrowed) -> dict[str, Any]:
     edits = [[list(path), value] for path, value in one.edits.items()]
-    told = {"axis": one.axis, "from": one.before, "to": one.after, "edits": edits, "random": one.random}
-    return told | {"cuts": {name: list(cut) for name, cut in one.cuts.items()}, "experts": list(one.experts)}
+    fields = {"axis": one.axis, "from": one.before, "to": one.after, "edits": edits, "random": one.random}
+    return fields | {"cuts": {name: list(cut) for name, cut in one.cuts.items()}, "experts": list(one.experts)}
 
 
-def _whole_edits(builder: Builder, shrunk: Shrunk) -> list[Any]:
-    """Entries of a list (`depths[2]`) as edits of the whole list, which a config may not have written out."""
-    new = changed(builder.full, shrunk.edits)
-    paths = dict.fromkeys(path[:-1] if isinstance(path[-1], int) else path for path in shrunk.edits)
-    return [[list(path), value_at(new, path)] for path in paths]
-
-
-def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
+def _stack(stack: Stack, shrunk: ShrunkModel) -> dict[str, Any]:
     kinds = []
     for kind in range(max(stack.kinds) + 1):
         layers = [i for i, k in enumerate(stack.kinds) if k == kind]
@@ -66,7 +63,7 @@ def _unlike(stack: Stack, layer: int) -> str:
     """The first thing in which a layer differs from the first kind's; empty where only a list of the config says so."""
     prints = stack.prints[stack.name]
     first, other = prints[stack.kinds.index(0)], prints[layer]
-    numbers = stack.numbers[stack.name].names
+    numbers = stack.numbers[stack.name]
     off = [k for k in sorted({*first, *other}) if k not in numbers and first.get(k) != other.get(k)]
     if not off:
         return ""
@@ -78,34 +75,26 @@ def _unlike(stack: Stack, layer: int) -> str:
     return f"{name} {what}{other[inner, key]}, not {first[inner, key]}"
 
 
-def _size(shrunk: Shrunk, stack: Stack, layer: int) -> dict[str, Any]:
+def _size(shrunk: ShrunkModel, stack: Stack, layer: int) -> dict[str, Any]:
     """class, parameters and bytes of one layer."""
     parameters = size = 0
     start = f"{stack.name}.{layer}."
     for name, (shape, element) in shrunk.full.tensors.items():
         if name.startswith(start) and name in shrunk.full.parameters:
-            count = 1
-            for n in shape:
-                count *= n
-            parameters += count
-            size += count * element
+            parameters += prod(shape)
+            size += prod(shape) * element
     return {"class": shrunk.full.modules[start[:-1]][0], "parameters": parameters, "bytes": size}
 
 
-def _inside(names: Sequence[str], shrunk: Shrunk) -> list[str]:
-    layers = tuple(f"{path}." for stack in shrunk.stacks for path in stack.group.stacks)
-    return [name for name in names if name.startswith(layers)]
-
-
-def _entries(stack: Stack, shrunk: Shrunk) -> Iterator[tuple[str, list[int]]]:
-    """Lists in a kept layer, by their path in the full model, of which entries go with the layers that use them."""
+def _entries(stack: Stack, shrunk: ShrunkModel) -> Iterator[tuple[str, list[int]]]:
+    """Lists in a kept layer, by their path in the full model, whose entries belong to the layers that use them."""
     for path in stack.group.stacks:
         for new, layer in enumerate(fingerprints(shrunk.small, path)):
             for inner, kept in lists_a_use(stack.prints[path], layer, stack.kept, new).items():
                 yield f"{path}.{stack.kept[new]}.{inner}", kept
 
 
-def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
+def _cuts(shrunk: ShrunkModel) -> dict[str, list[list[Any]]]:
     """Tensors outside of a layer, or in one, that are shaped by the number of layers: name -> [[dim, kept layers]]."""
     lengths = [(s.group.layers, len(s.kept), s.kept) for s in shrunk.stacks if len(s.kept) < s.group.layers]
     found: dict[str, list[list[Any]]] = {}
@@ -126,7 +115,7 @@ def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
     return found
 
 
-def _full_name(name: str, shrunk: Shrunk) -> str:
+def _full_name(name: str, shrunk: ShrunkModel) -> str:
     for stack in shrunk.stacks:
         for path in stack.group.stacks:
             if name.startswith(f"{path}."):

@@ -1,4 +1,4 @@
-"""What each layer gathers and reduces under FSDP2 in a job of many ranks, without one: tensors and peers are fake.
+"""Predict what each layer gathers and reduces under FSDP2 with many ranks, on fake tensors and fake peers.
 
 torch's fake process group answers at once, and fake tensors hold no data: the full model's pass costs no memory.
 """
@@ -11,12 +11,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from distdbg.shrink.probe.building import Builder, brief
-from distdbg.shrink.verify.grounds import Fake
 from distdbg.shrink.verify.inputs import inputs_for
-from distdbg.shrink.verify.kept import PASS, Kept, each_layer
+from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer
 from distdbg.shrink.verify.modalities import inputs_like, inputs_of, modalities
-from distdbg.shrink.verify.running import prepared
-from distdbg.shrink.verify.values import Values, built
+from distdbg.shrink.verify.values import Fake, KnownValues, function_mode, operator_mode, runnable, tensors_in
 
 #: ranks of the job that is not there: each costs time, and what is gathered in all is the same for any number
 RANKS = 8
@@ -25,12 +23,12 @@ RANKS = 8
 ByLayer = dict[str, Counter[tuple[str, int]]]
 
 
-def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -> str:
+def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStack]) -> str:
     """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models;
     a warning where another layer of its kind does not.
 
-    A model that takes an image or a sound, in a text where it takes one, is asked with that; what it does not reach,
-    in a pass with what does.
+    A model that takes an image or a sound gets one, within a text where it can. Layers that this does not reach get
+    another pass, with inputs that reach them.
     """
     a: ByLayer = {}
     b: ByLayer = {}
@@ -40,10 +38,10 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -
         for modality in (*modalities(full.model(full.full)), ""):
             if not (silent := _silent(stacks, b)):
                 break
-            heard = [stack.path for stack in stacks if stack not in silent]
+            reached = [stack.path for stack in stacks if stack not in silent]
             try:
-                there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=heard)
-                here, _ = by_layer(small, silent, whole=False, modality=modality, beside=heard, known=inputs)
+                there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=reached)
+                here, _ = by_layer(small, silent, whole=False, modality=modality, beside=reached, known=inputs)
             except Exception as error:
                 why = f": {brief(error)}"
                 continue
@@ -51,12 +49,12 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -
     return _judged(a, b, stacks, why)
 
 
-def _silent(stacks: Sequence[Kept], found: ByLayer) -> list[Kept]:
+def _silent(stacks: Sequence[KeptStack], found: ByLayer) -> list[KeptStack]:
     """No collective was seen of any of their layers."""
     return [s for s in stacks if not any(found.get(f"{s.path}.{i}") for i in range(len(s.kept)))]
 
 
-def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
+def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[KeptStack], why: str) -> str:
     silent = [stack.path for stack in _silent(stacks, b)]
     if len(silent) == len(stacks):
         return f"not run, because no collective was seen of any layer{why}"
@@ -73,23 +71,20 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
     return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}{why}; pass for the others"
 
 
-def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
+def costs(small: Builder, stacks: Sequence[KeptStack]) -> dict[str, list[Any]]:
     """Collectives of a step, and bytes gathered in them, as `[in all, {layer path: of it}]`. Raises what they raise."""
     with _fake_job():
         found, _ = by_layer(small, stacks, whole=False)
     calls = Counter({path: sum(counts.values()) for path, counts in found.items()})
-    gathered = Counter(
-        {
-            path: sum(size * 4 * number for (name, size), number in counts.items() if "gather" in name)
-            for path, counts in found.items()
-        }
-    )
+    gathered: Counter[str] = Counter()
+    for path, counts in found.items():
+        gathered[path] = sum(size * 4 * number for (name, size), number in counts.items() if "gather" in name)
     return {"collectives": [sum(calls.values()), calls], "gathered_bytes": [sum(gathered.values()), gathered]}
 
 
 def by_layer(
     builder: Builder,
-    stacks: Sequence[Kept],
+    stacks: Sequence[KeptStack],
     *,
     whole: bool,
     modality: str = "",
@@ -102,13 +97,32 @@ def by_layer(
     beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work. known: what
     another model was given.
     """
+    import torch
     from torch._subclasses import FakeTensorMode
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.utils._pytree import tree_map_only
 
     found: ByLayer = defaultdict(Counter)
     inside: list[str] = []
-    model: Any = built(lambda: prepared(builder.model(builder.full)))
+
+    def count(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if function.namespace in ("c10d", "_c10d_functional") and inside and isinstance(args[0], torch.Tensor):
+            found[inside[-1]][str(function._opname), args[0].numel()] += 1
+        if inside:  # FSDP's own copies of parameters, whose content nobody knows
+            return function(*args, **kwargs)
+        return values.call(function, args, kwargs)
+
+    def by_number(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """`torch.tensor` of tensors takes their numbers: it would read memory that fake ones do not have."""
+        if function is torch.tensor:
+            args = tree_map_only(torch.Tensor, lambda t: t.tolist(), args)
+        return function(*args, **kwargs)
+
+    def on_the_cpu(value: Any) -> Any:
+        return torch.zeros(value.shape, dtype=value.dtype) if value.is_meta else value
+
+    model = runnable(builder, builder.full)
     # while the model is on meta, where it may try what runs
     if not modality:
         inputs = inputs_for(model)
@@ -116,7 +130,7 @@ def by_layer(
         inputs = inputs_like(known, model, modality) if known else inputs_of(model, modality)
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
-        values = Values(Fake(fake))
+        values = KnownValues(Fake(fake))
         _as_fake(model, values)
         for one in stacks:
             for number in range(one.layers if whole else len(one.kept)):
@@ -125,16 +139,16 @@ def by_layer(
         scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
         fully_shard(model, mesh=mesh, ignored_params=left | scalars)
         model.train()
-        stack.enter_context(_told_groups(inside))
-        stack.enter_context(_mode(found, inside, values))
-        stack.enter_context(_numbers())
-        output = model(**{name: _on_the_cpu(value) for name, value in inputs.items()})
-        sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
+        stack.enter_context(_named_groups(inside))
+        stack.enter_context(operator_mode(count))
+        stack.enter_context(function_mode(by_number))
+        output = model(**tree_map_only(torch.Tensor, on_the_cpu, inputs))
+        sum(t.float().sum() for t in tensors_in(output) if t.requires_grad).backward()
     return found, inputs
 
 
-def _as_fake(model: Any, values: Values) -> None:
-    """From meta to fake tensors that say they are on a CPU; weights that are tied stay so."""
+def _as_fake(model: Any, values: KnownValues) -> None:
+    """Turn meta tensors into fake tensors that claim to be on a CPU; tied weights stay tied."""
     import torch
 
     known: dict[int, Any] = {}
@@ -151,28 +165,14 @@ def _as_fake(model: Any, values: Values) -> None:
                 held[name] = known[id(tensor)][1]
 
 
-def _on_the_cpu(value: Any) -> Any:
-    import torch
-
-    on_meta = isinstance(value, torch.Tensor) and value.is_meta
-    return torch.zeros(value.shape, dtype=value.dtype) if on_meta else value
-
-
-def _tensors(output: Any) -> Iterator[Any]:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    yield from (leaf for leaf in tree_leaves(dict(output)) if isinstance(leaf, torch.Tensor))
-
-
 @contextmanager
-def _told_groups(inside: list[str]) -> Iterator[None]:
+def _named_groups(inside: list[str]) -> Iterator[None]:
     """While FSDP gathers or reduces a layer's parameters, the layer is the last of `inside`."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     plain = {name: getattr(FSDPParamGroup, name) for name in ("unshard", "post_backward")}
 
-    def told(method: Any) -> Any:
+    def named(method: Any) -> Any:
         def call(group: Any, *args: Any, **kwargs: Any) -> Any:
             inside.append(group._module_fqn or "")
             try:
@@ -183,42 +183,12 @@ def _told_groups(inside: list[str]) -> Iterator[None]:
         return call
 
     for name, method in plain.items():
-        setattr(FSDPParamGroup, name, told(method))
+        setattr(FSDPParamGroup, name, named(method))
     try:
         yield
     finally:
         for name, method in plain.items():
             setattr(FSDPParamGroup, name, method)
-
-
-def _mode(found: ByLayer, inside: list[str], values: Values) -> Any:
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function.namespace in ("c10d", "_c10d_functional") and inside and isinstance(args[0], torch.Tensor):
-                found[inside[-1]][str(function._opname), args[0].numel()] += 1
-            if inside:  # FSDP's own copies of parameters, whose content nobody knows
-                return function(*args, **(kwargs or {}))
-            return values.call(function, args, kwargs or {})
-
-    return Mode()
-
-
-def _numbers() -> Any:
-    """`torch.tensor` of tensors takes their numbers: it would read memory that fake ones do not have."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._pytree import tree_map_only
-
-    class Mode(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.tensor:
-                args = tree_map_only(torch.Tensor, lambda t: t.tolist(), args)
-            return function(*args, **(kwargs or {}))
-
-    return Mode()
 
 
 @contextmanager

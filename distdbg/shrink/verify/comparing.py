@@ -1,18 +1,18 @@
-"""The small model's measurements held against the large one's, layer by layer."""
+"""Compare the small model's measurements with the large one's, layer by layer."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distdbg.shrink.verify.inputs import inputs_for
-from distdbg.shrink.verify.kept import PASS, Kept, each_layer
+from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer
 from distdbg.shrink.verify.measuring import Measured, measure
 
 
-def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
+def compare(full: Any, small: Any, stacks: Sequence[KeptStack]) -> dict[str, str]:
     """Check -> `pass`, `fail: …`, `warning: …` or `not run, because …`. Both models are on the meta device.
 
     A stack that the model's own forward does not reach (a vision tower without an image) is measured by itself, with
@@ -43,7 +43,7 @@ def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
     return {check: _summary(found, stacks, verdicts["ops"]) for check, found in verdicts.items()}
 
 
-def _measured(model: Any, part: str, stacks: Sequence[Kept], *, whole: bool) -> Measured:
+def _measured(model: Any, part: str, stacks: Sequence[KeptStack], *, whole: bool) -> Measured:
     layers = [f"{s.path}.{i}" for s in stacks for i in range(s.layers if whole else len(s.kept))]
     call = model.get_submodule(part) if part else model
     model.zero_grad(set_to_none=True)
@@ -51,7 +51,7 @@ def _measured(model: Any, part: str, stacks: Sequence[Kept], *, whole: bool) -> 
 
 
 def _judge(
-    full: Measured, small: Measured, stacks: Sequence[Kept], part: str, verdicts: dict[str, dict[str, str]]
+    full: Measured, small: Measured, stacks: Sequence[KeptStack], part: str, verdicts: dict[str, dict[str, str]]
 ) -> None:
     for stack in stacks:
         pairs = [(f"{stack.path}.{old}", f"{stack.path}.{new}") for new, old in enumerate(stack.kept)]
@@ -60,20 +60,17 @@ def _judge(
                                              {k: counts(v) for k, v in small.ops.items()}, "operators")  # fmt: skip
         verdicts["activation_bytes"][stack.path] = _equal(pairs, full.saved, small.saved, "bytes kept for backward")
         verdicts["gradients"][stack.path] = _gradients(full, small, stack, part)
-        verdicts["each_layer"][stack.path] = each_layer(stack, {"operators": full.ops, "bytes kept for backward":
-            full.saved, "parameters that get a gradient": _by_layer(full.gradients, stack.path)})  # fmt: skip
+        got: dict[str, set[str]] = defaultdict(set)
+        for name in full.gradients:
+            if name.startswith(f"{stack.path}."):
+                number, _, rest = name[len(stack.path) + 1 :].partition(".")
+                got[f"{stack.path}.{number}"].add(rest)
+        verdicts["each_layer"][stack.path] = each_layer(stack, {
+            "operators": full.ops, "bytes kept for backward": full.saved, "parameters that get a gradient": got,
+        })  # fmt: skip
 
 
-def _by_layer(names: Iterable[str], path: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for name in names:
-        if name.startswith(f"{path}."):
-            number, _, rest = name[len(path) + 1 :].partition(".")
-            found[f"{path}.{number}"].add(rest)
-    return found
-
-
-def _without_count(ops: Counter[str], stack: Kept) -> Counter[str]:
+def _without_count(ops: Counter[str], stack: KeptStack) -> Counter[str]:
     """A tensor with an entry a layer is the same tensor with fewer."""
     return Counter({re.sub(rf"\b({stack.layers}|{len(stack.kept)})\b", "L", k): v for k, v in ops.items()})
 
@@ -93,7 +90,7 @@ def _difference(a: Any, b: Any) -> str:
     return f"{a} there, {b} here"
 
 
-def _gradients(full: Measured, small: Measured, stack: Kept, part: str) -> str:
+def _gradients(full: Measured, small: Measured, stack: KeptStack, part: str) -> str:
     why = full.why_no_gradients or small.why_no_gradients
     if why:
         return f"not run, because backward of {part or 'the model'} raised {why}"
@@ -106,7 +103,7 @@ def _gradients(full: Measured, small: Measured, stack: Kept, part: str) -> str:
     return f"fail: {odd[0]} gets {'no' if odd[0] in there else 'a'} gradient; {unlike} was unlike it"
 
 
-def _summary(found: Mapping[str, str], stacks: Sequence[Kept], ops: Mapping[str, str]) -> str:
+def _summary(found: Mapping[str, str], stacks: Sequence[KeptStack], ops: Mapping[str, str]) -> str:
     """The worst that a check has to say of any stack."""
     said = [f"{s.path}: {v}" for s in stacks if (v := found.get(s.path, ops.get(s.path, ""))) != PASS]
     for worst in ("fail", "warning"):

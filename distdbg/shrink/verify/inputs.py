@@ -1,4 +1,4 @@
-"""Inputs that a model's forward takes, on the meta device, made from its config and its signature."""
+"""Make inputs for a model's forward on the meta device, from its config and its signature."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from distdbg.shrink.verify.measuring import dry
-from distdbg.shrink.verify.names import SOUNDS, called, renamed
-from distdbg.shrink.verify.pictures import GRIDS, pictures, videos
-from distdbg.shrink.verify.sounds import sounds
+from distdbg.shrink.verify.samples import GRIDS, SOUNDS, called, pictures, renamed, sounds, videos
 
 #: tokens, or frames, of one sequence
 LENGTH = 16
@@ -29,11 +27,13 @@ def inputs_for(model: Any, tokens: int = LENGTH) -> dict[str, Any]:
         seen = (renamed(made, names) for made in videos(set(names), model.config))
         return first_that_runs(model, (with_the_rest(model, given) for given in seen))
     if name in SOUNDS:
-        heard = sounds(takes - {*SOUNDS} | {name}, model.config)
-        return first_that_runs(model, (with_the_rest(model, given) for given in heard))
+        candidates = sounds(takes - {*SOUNDS} | {name}, model.config)
+        return first_that_runs(model, (with_the_rest(model, given) for given in candidates))
     if name == "input_ids":
         given = {name: _ids(tokens)}
-        if "pixel_values" in takes and _needs_pixels(model.config):
+        # two towers that are compared (CLIP) need both inputs, and say so by a config for each
+        towers = hasattr(model.config, "projection_dim") and hasattr(model.config, "vision_config")
+        if "pixel_values" in takes and towers:
             given |= next(pictures({"pixel_values"}, model.config))
         return with_the_rest(model, given)
     raise LookupError(f"no input is known for {name!r}")
@@ -45,7 +45,7 @@ def takes_of(module: Any) -> set[str]:
 
 
 def first_that_runs(model: Any, candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Where none does, the first: what it raises is what there is to say. Raises LookupError where there are none."""
+    """The first input that runs, else the first one, whose error says most. Raises LookupError without candidates."""
     first = None
     for inputs in candidates:
         first = first or inputs
@@ -80,15 +80,10 @@ def with_the_rest(model: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_needed(parameter: inspect.Parameter, model: Any) -> bool:
-    """Without a default; or where a text that an image is asked about is the other half of the input."""
+    """Whether the forward needs the parameter: it has no default, or the model compares images with texts."""
     return parameter.default is inspect.Parameter.empty or (
         model.main_input_name == "pixel_values" and hasattr(model.config, "text_config")
     )
-
-
-def _needs_pixels(config: Any) -> bool:
-    """Two towers that are compared (CLIP) need both inputs, and say so by a config for each."""
-    return hasattr(config, "projection_dim") and hasattr(config, "vision_config")
 
 
 def _ids(length: int) -> Any:

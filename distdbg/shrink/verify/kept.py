@@ -1,4 +1,4 @@
-"""What is kept of a stack, and which layers of the full model each kept one speaks for."""
+"""Find which layers are kept of a stack, and which layers of the full model each of them represents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PASS = "pass"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A stack: its path, and the layer of the full model that each layer of the small one stands for.
+class KeptStack:
+    """A stack: its path, and the layer of the full model that each layer of the small one represents.
 
     entries: lists in layers of the full model, and which of their entries the small model has. kinds: the full model's
     layers by kind.
@@ -37,16 +37,16 @@ class Kept:
         return renumbered(name, {self.path: self.kept, **self.entries})
 
 
-def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[Kept]:
-    """From what a probe says."""
+def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[KeptStack]:
+    """The kept stacks, from the result of a probe."""
     return [
-        Kept(path, s["layers"], s["kept"], entries, [kind["layers"] for kind in s["kinds"]])
+        KeptStack(path, s["layers"], s["kept"], entries, [kind["layers"] for kind in s["kinds"]])
         for s in stacks
         for path in (s["path"], *s["also"])
     ]
 
 
-def each_layer(stack: Kept, full: Mapping[str, Mapping[str, Any]]) -> str:
+def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]]) -> str:
     """`pass` where each layer of the full model did what a kept one of its kind did, else a warning.
 
     full: what was measured -> layer path -> what it was there.

@@ -1,4 +1,4 @@
-"""One forward and backward pass on the meta device: what each layer does, keeps, and passes gradients to."""
+"""Measure one forward and backward pass on the meta device: what each layer does, keeps, and passes gradients to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.shrink.verify.values import Values
+from distdbg.shrink.verify.values import KnownValues, operator_mode, tensors_in
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Measured:
 
 
 def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str]) -> Measured:
-    """Run `call(**inputs)`, where `call` is the model or a part of it. Raises whatever its forward raises."""
+    """Run `call(**inputs)`, where `call` is the model or a part of it. Raises what its forward raises."""
     import torch
 
     found = Measured()
@@ -51,11 +51,11 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
     with ExitStack() as stack:
         stack.enter_context(_entered(model, layers, inside))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
-        stack.enter_context(_Counting(found, inside))
+        stack.enter_context(_counting(found, inside))
         output = call(**_placed(inputs))
         found.forward_done = True
         try:
-            sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
+            sum(t.float().sum() for t in tensors_in(output) if t.requires_grad).backward()
         except Exception as error:
             found.why_no_gradients = f"{type(error).__name__}: {str(error)[:120]}"
     found.saved = {path: sum(size for _, size in kept.values()) for path, kept in seen.items()}
@@ -64,10 +64,10 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
 
 
 def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
-    """What `call(**inputs)` gives on the meta device; nothing is counted. Raises whatever it raises."""
+    """The result of `call(**inputs)` on the meta device; nothing is counted. Raises what it raises."""
     import torch
 
-    with torch.no_grad(), _Counting(Measured(), []):
+    with torch.no_grad(), _counting(Measured(), []):
         return call(**_placed(inputs))
 
 
@@ -81,25 +81,22 @@ def _placed(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
-    from torch.utils._python_dispatch import TorchDispatchMode
+def _counting(found: Measured, inside: list[str]) -> Any:
     from torch.utils.flop_counter import flop_registry
 
-    values = Values()
+    values = KnownValues()
 
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            result = values.call(function, args, kwargs)
-            if function._overloadpacket in flop_registry and not found.forward_done:
-                cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
-                found.flops[inside[-1] if inside else ""] += cost
-            if inside:
-                shapes = ",".join(str(list(t.shape)) for t in _tensors(result))
-                found.ops[inside[-1]][f"{function} {shapes}"] += 1
-            return result
+    def count(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = values.call(function, args, kwargs)
+        if function._overloadpacket in flop_registry and not found.forward_done:
+            cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
+            found.flops[inside[-1] if inside else ""] += cost
+        if inside:
+            shapes = ",".join(str(list(t.shape)) for t in tensors_in(result))
+            found.ops[inside[-1]][f"{function} {shapes}"] += 1
+        return result
 
-    return Mode()
+    return operator_mode(count)
 
 
 @contextmanager
@@ -126,16 +123,3 @@ def _no_dropout(model: Any) -> None:
                 setattr(holder, name, 0.0)
             if isinstance(value, float) and name.startswith("mask_") and name.endswith("_prob"):
                 setattr(holder, name, 0.0)  # parts of a spectrum left out by chance
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _tensors(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _tensors(inner)

@@ -1,4 +1,4 @@
-"""Inputs of every modality that a model takes beside text: the gradients of what connects a tower need them.
+"""Make inputs of every modality that a model takes beside text: gradients of the connecting layers need them.
 
 Token ids are real and stay on the CPU, so that the places of images and sounds among them can be read; what is computed
 is on the meta device. How many tokens an image or a sound takes, the model itself says.
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from distdbg.shrink.probe.building import brief
+from distdbg.shrink.checkpoint.config_leaves import Config
+from distdbg.shrink.probe.building import Builder, brief
 from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
-from distdbg.shrink.verify.kept import PASS, Kept
+from distdbg.shrink.verify.kept import PASS, KeptStack
 from distdbg.shrink.verify.measuring import dry, measure
-from distdbg.shrink.verify.names import MAIN, called, renamed
-from distdbg.shrink.verify.pictures import pictures, videos
-from distdbg.shrink.verify.sounds import sounds
+from distdbg.shrink.verify.samples import MAIN, called, pictures, renamed, sounds, videos
+from distdbg.shrink.verify.values import operator_mode, runnable
 
 #: modality -> what makes one for a function that takes these arguments
 _MAKERS = {"image": pictures, "video": videos, "audio": sounds}
@@ -50,13 +50,13 @@ def _tokens(model: Any, modality: str) -> list[int]:
     return list(dict.fromkeys(token for n in names for c in configs if isinstance(token := getattr(c, n, None), int)))
 
 
-def compare_gradients(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
+def compare_gradients(full: Any, small: Any, stacks: Sequence[KeptStack]) -> dict[str, str]:
     """`gradients_image`, `_video`, `_audio`: the same parameters of the whole model get a gradient, what lies between a
     tower and the text included."""
     return {f"gradients_{modality}": _compared(full, small, modality, stacks) for modality in modalities(full)}
 
 
-def _compared(full: Any, small: Any, modality: str, stacks: Sequence[Kept]) -> str:
+def _compared(full: Any, small: Any, modality: str, stacks: Sequence[KeptStack]) -> str:
     try:
         inputs = inputs_of(full, modality)
         there = _with_gradient(full, inputs)
@@ -75,14 +75,14 @@ def _with_gradient(model: Any, inputs: dict[str, Any]) -> set[str]:
     return found.gradients
 
 
-def _judged(full: set[str], small: set[str], model: Any, stacks: Sequence[Kept]) -> str:
+def _judged(full: set[str], small: set[str], model: Any, stacks: Sequence[KeptStack]) -> str:
     for name, _ in model.named_parameters(remove_duplicate=False):
         if not any((name in small) == (there in full) for there in _counterparts(name, stacks)):
             return f"fail: {name} gets {'a' if name in small else 'no'} gradient, unlike in the full model"
     return PASS
 
 
-def _counterparts(name: str, stacks: Sequence[Kept]) -> Iterator[str]:
+def _counterparts(name: str, stacks: Sequence[KeptStack]) -> Iterator[str]:
     """The parameter that this one stands for; and the one at its distance from the end: of a tower whose last layers
     are not used, the small one's last are not."""
     for stack in stacks:
@@ -128,7 +128,7 @@ def _in_a_text(
     found: dict[str, Any] = {}
     text: Callable[[int], dict[str, Any]] = lambda count: _text(model, modality, given, token, count)  # noqa: E731
     try:
-        count = 0 if token is None else _told(model, text(_ASKED)) or _rows(model, modality, given) or 1
+        count = 0 if token is None else _rows_of_the_model(model, text(_ASKED)) or _rows(model, modality, given) or 1
         found = text(count)
         dry(model, found)
     except Exception as error:
@@ -151,9 +151,9 @@ def _text(model: Any, modality: str, given: dict[str, Any], token: int | None, c
     return found
 
 
-def _told(model: Any, inputs: dict[str, Any]) -> int:
-    """How many places the model wants for it, when there are two: by what comes to `get_placeholder_mask`, by what it
-    says when they are too few, or by what it puts in them all the same. 0 where none of them tells."""
+def _rows_of_the_model(model: Any, inputs: dict[str, Any]) -> int:
+    """How many places the model wants for it: by the arguments of `get_placeholder_mask`, by the error where they are
+    too few, or by the places that it fills anyway. 0 where none of these is known."""
     seen: list[int] = []
     put: list[int] = []
     said: list[int] = []
@@ -167,7 +167,7 @@ def _told(model: Any, inputs: dict[str, Any]) -> int:
 
 @contextmanager
 def _asked_for_a_mask(model: Any, seen: list[int]) -> Iterator[None]:
-    """Rows of features that come to `get_placeholder_mask`."""
+    """Rows of features that reach `get_placeholder_mask`."""
     import torch
 
     width = _width(model)
@@ -194,19 +194,17 @@ def _asked_for_a_mask(model: Any, seen: list[int]) -> Iterator[None]:
 def _put_in_places(width: int, put: list[int]) -> Any:
     """Rows as wide as a token's that are put where there are not as many: on meta nothing checks it."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     aten = torch.ops.aten
 
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function._overloadpacket in (aten.index_put, aten.index_put_):
-                places = max((part.numel() for part in args[1] if part is not None), default=0)
-                if places == _ASKED and args[2].ndim == 2 and args[2].shape[1] == width:
-                    put.extend({args[2].shape[0]} - {1, _ASKED})
-            return function(*args, **(kwargs or {}))
+    def see(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if function._overloadpacket in (aten.index_put, aten.index_put_):
+            places = max((part.numel() for part in args[1] if part is not None), default=0)
+            if places == _ASKED and args[2].ndim == 2 and args[2].shape[1] == width:
+                put.extend({args[2].shape[0]} - {1, _ASKED})
+        return function(*args, **kwargs)
 
-    return Mode()
+    return operator_mode(see)
 
 
 def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
@@ -220,8 +218,9 @@ def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
     method, width = f"get_{modality}_features", _width(model)
     for call in (getattr(m, method) for m in model.modules() if hasattr(m, method)):
         taken = {k: v for k, v in given.items() if k in inspect.signature(call).parameters}
-        features = _or_none(call, taken)
-        if features is None:
+        try:
+            features = dry(call, taken)
+        except Exception:
             continue
         pooled = getattr(features, "pooler_output", None)
         found = tree_leaves(features if pooled is None else pooled)
@@ -232,12 +231,25 @@ def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
     return 0
 
 
-def _or_none(call: Any, taken: dict[str, Any]) -> Any:
-    try:
-        return dry(call, taken)
-    except Exception:
-        return None
-
-
 def _width(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[1])
+
+
+def problems(builder: Builder, values: Config) -> dict[str, str]:
+    """The error of one pass of each kind of input (`text`, `image`, `audio`), empty where there is none. Experts are
+    computed without asking the router."""
+    try:
+        model = runnable(builder, values)
+        found = {"text": _raised(model, lambda: inputs_for(model))}
+        kinds = list(modalities(model))
+    except Exception as error:
+        return {"text": brief(error)}
+    return found | {kind: _raised(model, lambda kind=kind: inputs_of(model, kind)) for kind in kinds}  # type: ignore[misc]
+
+
+def _raised(model: Any, inputs: Callable[[], dict[str, Any]]) -> str:
+    try:
+        dry(model, inputs())
+    except Exception as error:
+        return brief(error)
+    return ""

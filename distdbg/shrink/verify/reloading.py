@@ -1,4 +1,4 @@
-"""That transformers loads what was written, and gets the same from what it saves itself."""
+"""Verify that transformers loads the written model, and gets the same from what it saves itself."""
 
 from __future__ import annotations
 

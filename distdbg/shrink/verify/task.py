@@ -1,23 +1,26 @@
-"""The task `verify`: the small model that was written, against the config of the large one."""
+"""The tasks `verify`, which checks the written small model against the large one's config, and `costs`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
+from distdbg.shrink.probe.building import Builder, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify import collectives
 from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import compare
-from distdbg.shrink.verify.kept import PASS, Kept, kept_of
+from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.kept import PASS, KeptStack, kept_of
+from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
-from distdbg.shrink.verify.running import prepared
-from distdbg.shrink.verify.values import built
+from distdbg.shrink.verify.values import runnable
 
 
-def run(task: dict[str, Any]) -> dict[str, str]:
+def verify(task: dict[str, Any]) -> dict[str, str]:
     """`task`: full (folder with the source's config), small (folder that was written), stacks, entries, trust,
     everything.
 
@@ -47,8 +50,8 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 
 
 def on_meta(builder: Builder) -> Any:
-    """On meta, whatever type either config names: what is compared is what the layers do."""
-    model: Any = built(lambda: prepared(builder.model(builder.full)))
+    """On meta, with any type that the configs name: the comparison is of what the layers do."""
+    model = runnable(builder, builder.full)
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and not parameter.is_meta:  # made by a constructor that heeds no default device
@@ -58,10 +61,8 @@ def on_meta(builder: Builder) -> Any:
     return model
 
 
-def _kinds(full: Builder, small: Builder, stacks: list[Kept]) -> str:
-    a, b = full.anatomy(full.full), small.anatomy(small.full)
-    assert isinstance(a, Anatomy)
-    assert isinstance(b, Anatomy)
+def _kinds(full: Builder, small: Builder, stacks: list[KeptStack]) -> str:
+    a, b = full.whole, small.whole
     for stack in stacks:
         if b.lists.get(stack.path) != len(stack.kept):
             return f"fail: {stack.path} has {b.lists.get(stack.path)} layers, not {len(stack.kept)}"
@@ -70,7 +71,34 @@ def _kinds(full: Builder, small: Builder, stacks: list[Kept]) -> str:
         for new, old in enumerate(stack.kept):
             off = same(before, after[new], numbers, stack.kept, new)
             if off:
-                return (
-                    f"fail: {stack.path}.{new} is not what layer {old} was: {'.'.join(p for p in off[0] if p)} differs"
-                )
+                what = ".".join(part for part in off[0] if part)
+                return f"fail: {stack.path}.{new} is not what layer {old} was: {what} differs"
     return PASS
+
+
+def costs(task: dict[str, Any]) -> dict[str, Any]:
+    """What the small model costs, in all and by layer, measured on the meta device.
+
+    `task`: small (folder), stacks, trust, tokens. Cost -> [total, {layer path: cost}]; tied weights count once.
+
+    Collectives are left out where the model does not run under FSDP2.
+    """
+    quiet()
+    builder = open_builder(task["small"], task["trust"])
+    model = on_meta(builder)
+    stacks = [(path, len(s["kept"])) for s in task["stacks"] for path in (s["path"], *s["also"])]
+    layers = [f"{path}.{i}" for path, count in stacks for i in range(count)]
+    found = measure(model, model, inputs_for(model, task["tokens"]), layers)
+    parameters: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        parameters[next((p for p in layers if name.startswith(f"{p}.")), "")] += parameter.numel()
+    kept = kept_of(task["stacks"], {})
+    try:
+        cost = collectives.costs(builder, kept)
+    except Exception:
+        cost = {}
+    return cost | {
+        "parameters": [sum(parameters.values()), parameters],
+        "flops": [sum(found.flops.values()), found.flops],
+        "activation_bytes": [sum(found.saved.values()), found.saved],
+    }

@@ -1,4 +1,4 @@
-"""What tensors that hold nothing would hold, as far as it follows from real ones.
+"""Compute values of tensors without data, as far as they follow from real ones.
 
 Models read sizes, masks and places from tensors and go by what they find. Whatever is made of real tensors alone (ids,
 sizes of images, a mask; an `arange`) is computed for real, too, beside its counterpart on meta, or among fake tensors;
@@ -7,11 +7,78 @@ what a parameter has had a part in holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Protocol
 
-from distdbg.shrink.verify.grounds import Ground, Meta
+from distdbg.shrink.checkpoint.config_leaves import Config
+from distdbg.shrink.probe.building import Builder
 
+
+class Ground(Protocol):
+    """The kind of tensor that holds nothing."""
+
+    #: where it says it is
+    device: str
+
+    def is_empty(self, tensor: Any) -> bool: ...
+
+    def emptied(self, tensor: Any) -> Any:
+        """Its counterpart that holds nothing."""
+
+    def leaves_alone(self, tensors: list[Any], asked: str | None) -> bool:
+        """Is what is made of these tensors, all of known content, a real one? `asked`: the device it shall be on."""
+
+    def really(self) -> AbstractContextManager[Any]:
+        """A context in which functions return real tensors."""
+
+
+class Meta:
+    device = "meta"
+
+    def is_empty(self, tensor: Any) -> bool:
+        return bool(tensor.is_meta)
+
+    def emptied(self, tensor: Any) -> Any:
+        return tensor.to("meta")
+
+    def leaves_alone(self, tensors: list[Any], asked: str | None) -> bool:
+        return asked == "cpu" or not (asked or any(t.is_meta for t in tensors))
+
+    def really(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+class Fake:
+    """While `mode`, a FakeTensorMode, is on."""
+
+    device = "cpu"
+
+    def __init__(self, mode: Any) -> None:
+        from torch._subclasses import FakeTensor
+
+        self._mode, self._kind = mode, FakeTensor
+
+    def is_empty(self, tensor: Any) -> bool:
+        return isinstance(tensor, self._kind)
+
+    def emptied(self, tensor: Any) -> Any:
+        from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+        held = self.is_empty(tensor) or is_traceable_wrapper_subclass(tensor)
+        return tensor if held else self._mode.from_tensor(tensor)
+
+    def leaves_alone(self, tensors: list[Any], asked: str | None) -> bool:  # noqa: ARG002 -- all are on the CPU
+        return bool(tensors) and not any(self.is_empty(t) for t in tensors)
+
+    def really(self) -> AbstractContextManager[Any]:
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+        real: AbstractContextManager[Any] = unset_fake_temporarily()
+        return real
+
+
+Handler = Callable[[Any, Any, dict[str, Any]], Any]
 #: elements of the largest tensor that is computed for real
 _MOST = 1 << 24
 _MOST_OF_A_BUFFER = 1 << 16
@@ -21,7 +88,7 @@ _ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfl
 _MADE: dict[int, tuple[Any, Any]] = {}
 
 
-class Values:
+class KnownValues:
     """Storages that hold nothing whose content is known. Both are held, or another storage would get its address."""
 
     def __init__(self, ground: Ground | None = None, most: int = _MOST) -> None:
@@ -80,8 +147,9 @@ class Values:
         import torch
         from torch.utils._pytree import tree_map_only
 
-        tensors = _tensors_among(args, kwargs)
-        if tensors and all(self._is_unknown(t) for t in tensors) and "device" not in kwargs:
+        tensors = list(tensors_in((args, kwargs)))
+        unknown = tensors and all(self._ground.is_empty(t) and self._content(t) is None for t in tensors)
+        if unknown and "device" not in kwargs:
             return function(*args, **kwargs)  # most calls
         contents = {id(t): self.of(t) for t in tensors}
         known = all(c is not None for c in contents.values()) and self._is_plain(function, tensors)
@@ -110,9 +178,6 @@ class Values:
             for tensor in tensors:
                 self._forget(tensor)  # written to with what is not known
         return result
-
-    def _is_unknown(self, tensor: Any) -> bool:
-        return self._ground.is_empty(tensor) and self._content(tensor) is None
 
     def _answer(self, tensor: Any) -> Any:
         """What `.item()` gives of a tensor of one element."""
@@ -168,17 +233,37 @@ class Values:
             self._known[storage._cdata] = (storage, None)
 
 
-def _tensors_among(args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """An operator takes tensors, and lists of tensors."""
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors among an operator's arguments, in its result, or in a model's output."""
     import torch
 
-    found: list[Any] = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found.extend(one for one in value if isinstance(one, torch.Tensor))
-    return found
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(inner)
+
+
+def operator_mode(call: Handler) -> Any:
+    """While it is on, `call(function, args, kwargs)` runs each of torch's operators."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return call(function, args, kwargs or {})
+
+    return OperatorMode()
+
+
+def function_mode(call: Handler) -> Any:
+    """While it is on, `call(function, args, kwargs)` runs each function of torch's Python interface."""
+    from torch.overrides import TorchFunctionMode
+
+    class FunctionMode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return call(function, args, kwargs or {})
+
+    return FunctionMode()
 
 
 def _device(kwargs: dict[str, Any]) -> str | None:
@@ -191,15 +276,16 @@ def built(make: Callable[[], Any]) -> Any:
     """The model on meta that `make` gives. What its small buffers hold is known from then on, as far as it follows from
     numbers: sizes of kernels, frequencies, tables of distances."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    values = Values(most=_MOST_OF_A_BUFFER)
+    values = KnownValues(most=_MOST_OF_A_BUFFER)
 
-    class Mode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return values.call(function, args, kwargs or {})
+    def made_on_the_cpu(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """`torch.tensor` of numbers for the meta device is made, and moved there: it would drop them at once."""
+        if function is not torch.tensor or _device(kwargs) != "meta":
+            return function(*args, **kwargs)
+        return function(*args, **{**kwargs, "device": "cpu"}).to("meta")
 
-    with Mode(), _made_on_the_cpu():
+    with operator_mode(values.call), function_mode(made_on_the_cpu):
         model = make()
     for buffer in model.buffers():
         if isinstance(buffer, torch.Tensor) and buffer.is_meta:
@@ -207,16 +293,16 @@ def built(make: Callable[[], Any]) -> Any:
     return model
 
 
-def _made_on_the_cpu() -> Any:
-    """`torch.tensor` of numbers for the meta device is made, and moved there: it would drop them at once."""
-    import torch
-    from torch.overrides import TorchFunctionMode
+def runnable(builder: Builder, values: Config) -> Any:
+    """A config's model as `built` gives it, in single precision, with the experts in a form that does not depend on
+    what the router says."""
 
-    class Mode(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            if function is not torch.tensor or _device(kwargs) != "meta":
-                return function(*args, **kwargs)
-            return function(*args, **{**kwargs, "device": "cpu"}).to("meta")
+    def make() -> Any:
+        model = builder.model(values)
+        for form in ("batched_mm", "grouped_mm"):
+            with suppress(Exception):
+                model.set_experts_implementation(form)
+                break
+        return model.float()
 
-    return Mode()
+    return built(make)

@@ -1,6 +1,6 @@
 """Detect training mistakes that raise no error, in the rank and while they happen.
 
-One file a guard, found by listing the folders; it has the name of its finding and one subclass of `Guard`. A guard
+One file a family, found by listing the folder; each subclass of `Guard` in it has the id of its finding. A guard
 listens to the hook bus and sends facts; the rule of the same name judges them, with those of the other ranks. It adds
 no collective, changes no number, random state or device, and keeps no object of the script alive.
 
@@ -11,33 +11,24 @@ save, or in a *window*: ten steps near the start, and again every thousand. Outs
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from distdbg.worker.guards.shared.base import DEFAULT_MODES, Guard, GuardError
 
 __all__ = ["DEFAULT_MODES", "VARIABLE", "Guard", "GuardError", "guard_classes", "read_modes"]
 
-#: Folders of guards.
-ROOMS = ("parallel", "training")
 #: Set by the launch: `id=mode,id=mode`.
 VARIABLE = "DISTDBG_GUARDS"
 
 
-def guard_classes() -> Iterator[type[Guard]]:
-    """Every guard, by the name of its file. A file that cannot be loaded raises."""
+def guard_classes() -> list[type[Guard]]:
+    """Every guard, sorted by id. A file that cannot be loaded raises."""
     from importlib import import_module
 
-    here = os.path.dirname(__file__)
-    files = sorted((name, room) for room in ROOMS for name in os.listdir(f"{here}/{room}"))
-    for name, room in files:
-        stem, dot, ending = name.partition(".")
-        if dot and ending == "py" and stem != "__init__":
-            module = import_module(f"{__name__}.{room}.{stem}")
-            yield next(
-                value
-                for value in vars(module).values()
-                if isinstance(value, type) and issubclass(value, Guard) and value.__module__ == module.__name__
-            )
+    files = (name.partition(".") for name in os.listdir(os.path.dirname(__file__)))
+    modules = [import_module(f"{__name__}.{stem}") for stem, _, end in files if end == "py" and stem != "__init__"]
+    values = (value for module in modules for value in vars(module).values())
+    found = {value for value in values if isinstance(value, type) and issubclass(value, Guard) and value.id}
+    return sorted(found, key=lambda guard: guard.id)
 
 
 def read_modes(text: str) -> dict[str, str]:

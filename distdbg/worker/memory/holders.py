@@ -1,16 +1,73 @@
-"""Find the holder of an object: the name of a variable or attribute, and the lines that add to it."""
+"""Find the holder of an object: the name of a variable or attribute, and the lines that add to it, nearest first.
+
+Names are not objects: another function's `losses`, or another class's `self.values`, can be another container.
+"""
 
 from __future__ import annotations
 
 import gc
 import re
 import sys
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Container, Iterator
+from linecache import getlines
+from types import CodeType, FrameType, FunctionType
 
-from distdbg.worker.memory.adding import Scope, lines_of, of_class, of_code, whole
-from distdbg.worker.user_code import belongs_to_user
-from distdbg.worker.variables import variables
+from distdbg.worker.user_code import belongs_to_user, variables
+
+#: Some of a file's lines.
+Scope = tuple[str, Container[int]]
+
+_MOST_LINES = 3
+#: Code that adds to a container, after its name.
+_ADDS = r"(?:\.(?:append|appendleft|extend|insert|add|update|setdefault|push)\s*\(|\[[^\]=]*\]\s*=[^=]|\s*\+=|\s*\|=)"
+
+
+def _adding_lines(named: str, scopes: list[Scope]) -> tuple[str, list[int]] | None:
+    """Of the first scope that has any; none of its lines where they are more than one cares to look at."""
+    pattern = re.compile(rf"(?<!\w){named}{_ADDS}")
+    for file, lines in scopes:
+        source = enumerate(getlines(file), 1)
+        found = [n for n, text in source if n in lines and pattern.search(text.partition("#")[0])]
+        if found:
+            return file, found if len(found) <= _MOST_LINES else []
+    return None
+
+
+def _file_scope(file: str) -> Scope:
+    return file, range(1, 1 << 31)
+
+
+def _code_scope(code: CodeType) -> Scope:
+    """A function with those in it. A file's own lines are without its functions', which have variables of their own."""
+    if code.co_name == "<module>":
+        return code.co_filename, frozenset(line for _, _, line in code.co_lines() if line)
+    return code.co_filename, range(code.co_firstlineno, _last(code) + 1)
+
+
+def _class_scopes(cls: type) -> list[Scope]:
+    """The methods of the script's own classes among it and those that it inherits from."""
+    found: list[Scope] = []
+    for one in cls.__mro__:
+        codes = [code for code in _methods(one) if belongs_to_user(code.co_filename)]
+        for file in dict.fromkeys(code.co_filename for code in codes):
+            own = [code for code in codes if code.co_filename == file]
+            found.append((file, range(min(c.co_firstlineno for c in own), max(map(_last, own)) + 1)))
+    return found
+
+
+def _methods(cls: type) -> Iterator[CodeType]:
+    for value in list(vars(cls).values()):
+        one = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        while type(one) is FunctionType and type(wrapped := vars(one).get("__wrapped__")) is FunctionType:
+            one = wrapped
+        if type(one) is FunctionType:
+            yield one.__code__
+
+
+def _last(code: CodeType) -> int:
+    lines = [line for _, _, line in code.co_lines() if line]
+    return max([*lines, *(_last(one) for one in code.co_consts if hasattr(one, "co_lines"))], default=0)
+
 
 #: Of the containers that hold it so many are looked for in their turn; and so much of a key is shown.
 _MOST_OWNERS, _LONGEST_KEY = 8, 40
@@ -35,7 +92,7 @@ def _described(name: str, last: str, key: str, scopes: list[Scope]) -> dict[str,
     """Lines that name its very key, or else any."""
     exact = rf"\[\s*{re.escape(key)}\s*\]".replace("'", "[\"']")
     for subscript in (exact, r"\[[^\]]*\]") if key else ("",):
-        if found := lines_of(re.escape(last) + subscript, scopes):
+        if found := _adding_lines(re.escape(last) + subscript, scopes):
             return {"name": name, "file": found[0], "lines": found[1]}
     return {"name": name, "file": scopes[0][0], "lines": []}
 
@@ -43,24 +100,24 @@ def _described(name: str, last: str, key: str, scopes: list[Scope]) -> dict[str,
 def _names(target: object) -> Iterator[tuple[str, list[Scope]]]:
     """Its names, with where its lines are to be looked for, the nearest first."""
     for frame in _users_frames():
-        file, own = frame.f_code.co_filename, of_code(frame.f_code)
+        file, own = frame.f_code.co_filename, _code_scope(frame.f_code)
         for name, value in variables(frame).items():
             if value is target:
-                yield name, [own, whole(file)]
+                yield name, [own, _file_scope(file)]
             elif (attribute := _attribute(value, target)) is not None:
-                yield f"{name}.{attribute}", [*of_class(type(value)), own, whole(file)]
+                yield f"{name}.{attribute}", [*_class_scopes(type(value)), own, _file_scope(file)]
     for module in list(sys.modules.values()):
         source = getattr(module, "__file__", None)
         if isinstance(source, str) and belongs_to_user(source):
             for name, value in list(vars(module).items()):
                 if value is target:
-                    yield name, [whole(source)]
+                    yield name, [_file_scope(source)]
     for owner in gc.get_referrers(target):
         if isinstance(owner, dict):
             yield from _owned(owner, target)
-        elif (scopes := of_class(type(owner))) and (attribute := _attribute(owner, target)) is not None:
+        elif (scopes := _class_scopes(type(owner))) and (attribute := _attribute(owner, target)) is not None:
             # From Python 3.11 on it holds its attributes itself.
-            yield f"{type(owner).__name__}.{attribute}", [*scopes, whole(scopes[0][0])]
+            yield f"{type(owner).__name__}.{attribute}", [*scopes, _file_scope(scopes[0][0])]
 
 
 def _users_frames() -> Iterator[FrameType]:
@@ -84,8 +141,8 @@ def _owned(attributes: dict[object, object], target: object) -> Iterator[tuple[s
     """An instance's `__dict__` that holds it: the class's name and lines."""
     name = next((n for n, v in list(dict.items(attributes)) if v is target), None)
     for owner in gc.get_referrers(attributes) if isinstance(name, str) else ():
-        if getattr(owner, "__dict__", None) is attributes and (scopes := of_class(type(owner))):
-            yield f"{type(owner).__name__}.{name}", [*scopes, whole(scopes[0][0])]
+        if getattr(owner, "__dict__", None) is attributes and (scopes := _class_scopes(type(owner))):
+            yield f"{type(owner).__name__}.{name}", [*scopes, _file_scope(scopes[0][0])]
 
 
 def _key_of(owner: object, target: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.holders import holder_of
-from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
+from distdbg.worker.memory.live import Tensors, Untouched, tensors_of
 
 _MOST_GROUPS, _MOST_NAMED, _MOST_TYPES = 40, 5, 20
 SCHEMA = "distdbg.host-memory/1"
@@ -21,7 +21,7 @@ def snapshot(model: Any) -> dict[str, object]:
     """As JSON can hold it. `model` is the DDP or FSDP module, None where there is none: it gives parameters names."""
     from collections import Counter
 
-    everything = objects()
+    everything = gc.get_objects()
     types = Counter(map(type, everything))
     with Untouched():
         tensors = tensors_of(everything)

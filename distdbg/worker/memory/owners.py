@@ -6,11 +6,12 @@ reads only the addresses of tensors. No tensor is changed, gathered or kept; som
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from distdbg.worker.memory.live import Untouched, instances_of, objects
+from distdbg.worker.memory.live import Untouched, instances_of, roots
 from distdbg.worker.models import inner_of, plain_name
 
 KEY, SCHEMA = "distdbg", "distdbg.owners/1"
@@ -22,24 +23,19 @@ def owners(device: str = "cuda") -> dict[str, object]:
     nn, optim = sys.modules.get("torch.nn"), sys.modules.get("torch.optim")
     if nn is None or optim is None:
         return {}
-    everything = objects()
+    everything = gc.get_objects()
     modules, optimizers = instances_of(everything, nn.Module), instances_of(everything, optim.Optimizer)
     everything.clear()
     with Untouched():
-        found = _Owners(device)
-        roots = _roots(modules)
-        for root in roots:
-            before = f"{type(inner_of(root)).__name__}." if len(roots) > 1 else ""
+        found = _AddressOwners(device)
+        # where DDP or FSDP wraps a model, the wrapper
+        models = [module for module in roots(modules) if next(_tensors(module), None) is not None]
+        for root in models:
+            before = f"{type(inner_of(root)).__name__}." if len(models) > 1 else ""
             found.model(inner_of(root), before)
         for optimizer in optimizers:
             found.optimizer(optimizer)
     return {"schema": SCHEMA, "left_out": found.left_out, "blocks": found.blocks(), "forwards": found.forwards()}
-
-
-def _roots(modules: list[Any]) -> list[Any]:
-    """Modules outside any other, with tensors; where DDP or FSDP wraps a model, the wrapper."""
-    parts = {id(child) for module in modules for child in module._modules.values()}
-    return [m for m in modules if id(m) not in parts and next(_tensors(m), None) is not None]
 
 
 def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:
@@ -56,7 +52,7 @@ def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:
                         yield "gradients", f"{stem}{name}", tensor.grad
 
 
-class _Owners:
+class _AddressOwners:
     def __init__(self, device: str) -> None:
         self._device = device
         #: by device and address: bytes, kind, name, how many tensors lie in it
@@ -73,7 +69,9 @@ class _Owners:
             self._add(kind, words, tensor)
         for path, module in root.named_modules():
             if type(module) in self._classes or len(self._classes) < _MOST_CLASSES:
-                self._classes.setdefault(type(module), {})[_folded(f"{before}{plain_name(path)}".rstrip("."))] = None
+                parts = f"{before}{plain_name(path)}".rstrip(".").split(".")
+                folded = ".".join("*" if word.isdigit() else word for word in parts)
+                self._classes.setdefault(type(module), {})[folded] = None
 
     def optimizer(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -118,7 +116,3 @@ class _Owners:
                 found.append([code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno),
                               cls.__name__, shown])  # fmt: skip
         return found
-
-
-def _folded(path: str) -> str:
-    return ".".join("*" if word.isdigit() else word for word in path.split("."))

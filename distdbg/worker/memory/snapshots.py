@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import _thread
 import os
+import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from distdbg.whole_file import WholeFile
 from distdbg.worker.agent_files import free_bytes
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures, host
-from distdbg.worker.memory.history import History
 
 #: A script that tries smaller batches until one fits runs out of memory again and again. The one that ends it is apart.
 _MOST_FAILURES = 3
@@ -79,16 +80,19 @@ class SnapshotWriter:
         if device is not None and hasattr(device.memory, "_snapshot"):
             from pickle import dumps
 
-            files.append(self._write(f"{stem}.pickle.gz", dumps(_named(device.memory._snapshot()))))
+            from distdbg.worker.memory import owners
+
+            snapshot = device.memory._snapshot()
+            try:
+                snapshot[owners.KEY] = owners.owners()
+            except Exception as error:  # a file without names is better than none
+                snapshot[owners.KEY] = {"because": repr(error)}
+            files.append(self._write(f"{stem}.pickle.gz", dumps(snapshot)))
         from json import dumps as json
 
         content = host.snapshot(self._context.model.newest())
-        content |= {
-            "rank": self._context.rank,
-            "step": self._context.page.steps(),
-            "why": why,
-            "missing": self._missing(),
-        }
+        content |= {"rank": self._context.rank, "step": self._context.page.steps(), "why": why,
+                    "missing": self._missing()}  # fmt: skip
         files.append(self._write(f"{stem}.host.json.gz", json(content).encode()))
         return files
 
@@ -103,7 +107,6 @@ class SnapshotWriter:
     def _write(self, name: str, data: bytes) -> dict[str, str]:
         """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
         path = f"{self._context.stem}.memory-{name}"
-
         whole = WholeFile(path)
         with whole as file:
             _pack(file, os.path.dirname(path), data)
@@ -113,40 +116,92 @@ class SnapshotWriter:
 
 def _pack(file: BinaryIO, folder: str, data: bytes) -> None:
     """Stops where the folder's other users would be left without room: all ranks of a node may write at once."""
-    import zlib
+    from gzip import GzipFile
 
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    for at in range(0, len(data), _PIECE):
-        if free_bytes(folder) < _PIECE:
-            raise OSError(f"{folder} has no room to spare for it")
-        file.write(packer.compress(data[at : at + _PIECE]))
-    file.write(packer.flush())
+    with GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+        for at in range(0, len(data), _PIECE):
+            if free_bytes(folder) < _PIECE:
+                raise OSError(f"{folder} has no room to spare for it")
+            packed.write(data[at : at + _PIECE])
     file.flush()
 
 
-def _named(snapshot: dict[str, object]) -> dict[str, object]:
-    """With whose memory it is. A file without names is better than none."""
-    from distdbg.worker.memory import owners
-
-    try:
-        snapshot[owners.KEY] = owners.owners()
-    except Exception as error:
-        snapshot[owners.KEY] = {"because": repr(error)}
-    return snapshot
-
-
 def _check(path: str, length: int) -> None:
-    """Unpack it once, piece by piece: zlib compares the checksum at the end."""
+    """Unpack it once, piece by piece: gzip compares the checksum at the end."""
+    import gzip
     import zlib
 
-    unpacker: Any = zlib.decompressobj(31)
-    found = 0
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(_PIECE):
-                found += len(unpacker.decompress(piece))
-        found += len(unpacker.flush())
-    except zlib.error as error:
+        with gzip.open(path) as file:
+            found = sum(map(len, iter(lambda: file.read(_PIECE), b"")))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is not readable as it was written: {error}") from None
-    if not unpacker.eof or found != length:
+    if found != length:
         raise ValueError(f"{path} has {found} of {length} bytes")
+
+
+#: Events in the ring: some steps of a large model, 10 MB as a pickle and 1 MB of it packed.
+ENTRIES = 100_000
+#: What a mark begins with; evidence/memory/trace.py reads it.
+PREFIX = "ddbg"
+FORWARD, BACKWARD, OPTIMIZER = "fbo"
+_WANTED: dict[str, Any] = {"context": "alloc", "stacks": "python", "max_entries": ENTRIES}
+
+
+class History:
+    """Start torch's record of its CUDA allocator, with a bounded ring and Python's stacks only.
+
+    Without a bound it used up the host's memory, and C++ stacks took minutes to write. Annotations are recorded, too:
+    the optimizers' names each step; and step and phase beside each event, where torch can. Where torch has an observer
+    of failed requests, it takes a snapshot."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self.recording = False
+        #: torch has an observer for failed requests, and it is ours
+        self.observed = False
+        self._set_text: Callable[[str], None] | None = None
+        self._get_text: Callable[[], str] | None = None
+        self._text = ""
+
+    def begin(self, ran_out: Callable[..., None]) -> None:
+        """Now, or once the script begins to use CUDA. torch calls `ran_out` when a request for memory fails."""
+        device = getattr(sys.modules.get("torch"), "cuda", None)
+        if device is None or not device.is_available() or not hasattr(device.memory, "_record_memory_history"):
+            self._context.fact("memory-history", recorded=False, because="this process has no CUDA")
+            return
+        device._lazy_call(lambda: self._record(device, ran_out))
+
+    def mark(self, step: int, phase: str) -> None:
+        """`phase` (a letter) of this step of the optimizer begins; steps count from 1. Never raises.
+
+        torch keeps one text for a device, and copies it into every event (2.13 and later): up to 15 characters need no
+        memory of their own. A text that the script has set stays."""
+        if self._set_text is None or self._get_text is None:
+            return
+        try:
+            if self._get_text() in ("", self._text):
+                self._text = f"{PREFIX} {step} {phase}"
+                self._set_text(self._text)
+        except Exception:
+            self._set_text = None
+
+    def _record(self, device: Any, ran_out: Callable[..., None]) -> None:
+        """Called while torch starts CUDA: an exception would be the script's error."""
+        try:
+            try:
+                device.memory._record_memory_history(**_WANTED, global_record_annotations=True)
+            except TypeError:  # an older one
+                device.memory._record_memory_history(**_WANTED)
+            self.recording = True
+            c = sys.modules["torch"]._C
+            self._set_text = getattr(c, "_cuda_setMemoryMetadata", None)
+            self._get_text = getattr(c, "_cuda_getMemoryMetadata", None)
+            attach = getattr(c, "_cuda_attach_out_of_memory_observer", None)
+            if attach is not None:
+                attach(ran_out)
+                self.observed = True
+        except Exception as error:
+            self._context.fact("memory-history", recorded=False, because=repr(error), error=repr(error))
+            return
+        self._context.fact("memory-history", recorded=True, entries=ENTRIES, observed=self.observed)

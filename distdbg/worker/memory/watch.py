@@ -7,14 +7,13 @@ before, and lines become rarer as the job continues, so they cost at most 1 % an
 
 from __future__ import annotations
 
+import os
 import time
 
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.census import ContainerCensus
-from distdbg.worker.memory.history import History
-from distdbg.worker.memory.marks import BACKWARD, FORWARD, OPTIMIZER
-from distdbg.worker.memory.snapshots import SnapshotWriter
+from distdbg.worker.memory.snapshots import BACKWARD, FORWARD, OPTIMIZER, History, SnapshotWriter
 
 _now, _spent = time.monotonic_ns, time.thread_time_ns
 #: A line may cost this part of the time since the line before; PSS and its like this part of theirs.
@@ -22,6 +21,19 @@ _SHARE, _SLOW_SHARE = 100, 1000
 _SLOW_EVERY_NS = 1_000_000_000
 #: After so many lines' time the distance of lines grows with the age of the job.
 _LINES = 1000
+
+
+def start(context: RankContext) -> MemoryWatch | None:
+    """Once torch is imported; None without a request. The launch sets `on`, and the steps of snapshots."""
+    if os.environ.get("DISTDBG_MEMORY") != "on":
+        return None
+    return MemoryWatch(context, read_steps(os.environ.get("DISTDBG_MEMORY_STEPS", "")))
+
+
+def read_steps(text: str) -> range:
+    """`10:12` as 10, 11, 12; `10` as 10. Raises ValueError for anything else but nothing."""
+    first, _, last = text.partition(":")
+    return range(int(first), int(last or first) + 1) if text else range(0)
 
 
 class MemoryWatch:

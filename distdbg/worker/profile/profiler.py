@@ -1,24 +1,28 @@
 """Profile one window of steps: from the end of one step of the optimizer to the end of another.
 
 It begins and ends in the training thread, since torch's profiler belongs to a thread; a separate thread writes the
-trace. Failures are reported, and the training continues.
+trace, compressed, in node-local memory under a temporary name, and renames it. torch's profiler writes uncompressed,
+there or, where that is too small, in the temporary directory; that file is read once, and removed. Failures are
+reported, and the training continues.
 """
 
 from __future__ import annotations
 
 import _thread
 import os
+import re
 import sys
+from collections.abc import Callable, Iterable
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, Literal
 
 from distdbg.evidence.trace.marks import HEADER
+from distdbg.whole_file import WholeFile
+from distdbg.worker.agent_files import free_bytes, no_room
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
-from distdbg.worker.profile.lines import Lines
-from distdbg.worker.profile.marks import PhaseMarks
-from distdbg.worker.profile.writing import pack, place
+from distdbg.worker.profile.events import Lines, PhaseMarks
 
 State = Literal["idle", "waiting", "open", "writing"]
 
@@ -30,6 +34,21 @@ _WRITE_WITHIN_S = 30.0
 _FIRST_EVENTS = ("pass", "data", "forward", "backward", "optimizer")
 #: torch announces on standard error when its profiler starts and stops; we add nothing to the script's output.
 _QUIET = ("KINETO_LOG_LEVEL", "6")
+
+
+def start(context: RankContext) -> Profiler | None:
+    """Once torch is imported; None where this rank is not to be profiled. Raises ValueError for invalid steps.
+
+    The launch sets the steps, `FIRST:LAST`, and the ranks, `0-3,8` (all without the variable)."""
+    steps = os.environ.get("DISTDBG_PROFILE", "")
+    ranks = [part.partition("-") for part in os.environ.get("DISTDBG_PROFILE_RANKS", "").split(",") if part]
+    chosen = not ranks or any(int(low) <= context.rank <= int(high or low) for low, _, high in ranks)
+    if not steps or not chosen:
+        return None
+    first, _, last = steps.partition(":")
+    profiler = Profiler(context)
+    profiler.await_steps(int(first), int(last or first))
+    return profiler
 
 
 class Profiler:
@@ -202,13 +221,13 @@ def begin(*, stacks: bool) -> Any:
         with_stack=stacks,
     )  # fmt: skip
     name, level = _QUIET
-    speaks = name not in os.environ
-    if speaks:
+    added = name not in os.environ
+    if added:
         os.environ[name] = level
     try:
         profile.__enter__()
     finally:
-        if speaks:
+        if added:
             del os.environ[name]
     return profile
 
@@ -225,3 +244,58 @@ def profiler_of_the_script() -> str:
         if type(found) is cls and found.entered and found.kineto_results is None:
             return "the script's own torch.profiler was being warmed up"
     return ""
+
+
+#: events for a trace of process `pid` whose times count from `base_ns`
+Events = Callable[[int, int], Iterable[dict[str, object]]]
+
+_PIECE = 1 << 20
+#: An event of torch's trace has 440 bytes on a CPU; kernels, with their arrows, have more. Packed it is a tenth.
+_EVENT, _PACKED = 1 << 10, 4
+#: Events of a window of a few steps; the real number is checked once its events are counted.
+_LEAST_EVENTS = 16 << 10
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+
+
+def place(folder: str, events: int = _LEAST_EVENTS) -> tuple[str, str]:
+    """The folder for a trace of so many events, to be compressed into `folder`; or no folder, and the reason."""
+    from tempfile import gettempdir
+
+    whole = events * _EVENT
+    packed, other = whole // _PACKED, gettempdir()
+    because = no_room(folder, whole + packed)
+    if not because:
+        return folder, ""
+    return ("", because) if no_room(folder, packed) or no_room(other, whole + packed) else (other, "")
+
+
+def pack(source: str, target: str, header: dict[str, object], events: Iterable[Events]) -> None:
+    """Make `target` of the trace in `source`, which is removed. Raises OSError; ValueError for a trace that torch did
+    not complete, as on a full disk, where it reports no error."""
+    from gzip import GzipFile
+    from json import dumps
+
+    try:
+        with open(source, "rb") as whole, WholeFile(target) as file:
+            head = whole.read(_PIECE)
+            whole.seek(-min(_PIECE, os.path.getsize(source)), os.SEEK_END)
+            tail = whole.read()
+            array, base = _ARRAY.search(head), _BASE.search(head) or _BASE.search(tail)
+            if array is None or not tail.rstrip().endswith(b"}"):
+                raise ValueError("torch did not complete its trace: is the disk full?")
+            whole.seek(0)
+            with GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+                packed.write(whole.read(array.start()))
+                packed.write(dumps(header).encode()[1:-1] + b",\n")
+                packed.write(whole.read(len(array.group())))
+                for some in events:  # they are first: at least one event of torch follows
+                    for event in some(os.getpid(), int(base.group(1)) if base else 0):
+                        packed.write(dumps(event).encode() + b",\n")
+                while piece := whole.read(_PIECE):
+                    if free_bytes(os.path.dirname(target)) < 0:
+                        raise OSError(f"{os.path.dirname(target)} has no room left for it")
+                    packed.write(piece)
+    finally:
+        if os.path.exists(source):
+            os.unlink(source)

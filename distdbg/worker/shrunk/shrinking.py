@@ -15,6 +15,18 @@ from distdbg.worker.shrunk.skip_attention import SkipAttention, make_ready
 from distdbg.worker.shrunk.stacks import place_modules
 
 
+def start(context: RankContext) -> None:
+    """Where the request of the launch cannot be met, the rank ends: SystemExit."""
+    try:
+        keep, skip = int(os.environ.get("DISTDBG_KEEP_LAYERS") or 0), os.environ.get("DISTDBG_SKIP_ATTENTION", "")
+        Shrinking(context, keep, skip, loaded=bool(os.environ.get("DISTDBG_FULL_LOAD"))).start()
+    except Exception as error:
+        because = repr(error)
+    else:
+        return
+    refuse(context, because)
+
+
 class Shrinking:
     """One for a rank. Raises ValueError for an invalid request."""
 
@@ -41,7 +53,10 @@ class Shrinking:
             try:
                 put(module)
             except Exception as error:
-                refuse(self._context, error)
+                because = repr(error)
+            else:
+                return
+            refuse(self._context, because)
 
         return tried
 
@@ -50,7 +65,13 @@ class Shrinking:
             self._keep.patch_transformers(module)
         if self._skip is not None:
             self._skip.patch_transformers(module)
-            _after_post_init(module)
+            plain = module.PreTrainedModel.post_init
+
+            def post_init(model: Any) -> None:
+                plain(model)
+                place_modules(model)
+
+            module.PreTrainedModel.post_init = post_init
 
     def _place(self, model: Any) -> None:
         """A plain module is known from the first forward of its DDP or FSDP wrapper."""
@@ -60,10 +81,9 @@ class Shrinking:
             model.__dict__["_distdbg_placed"] = True
 
     def _first_step(self, _optimizer: object) -> None:
-        if self._reported:
-            return
-        self._reported = True
-        self._report()
+        if not self._reported:
+            self._reported = True
+            self._report()
 
     def _report(self) -> None:
         """At the first step; layers at once, since a rank may die before it."""
@@ -84,20 +104,13 @@ class Shrinking:
             write_whole(f"{os.fspath(path)}.shrunk.txt", text, private=False)
 
 
-def refuse(context: RankContext, error: Exception) -> None:
-    """Raises SystemExit: the script ends before it has begun."""
-    context.fact("not-shrunk", error=repr(error))
+def refuse(context: RankContext, because: str) -> None:
+    """Raises SystemExit: the script ends before it has begun.
+
+    Call it outside of the handler of the error that it is because of: that error would be told in place of these words.
+    """
+    context.fact("not-shrunk", error=because)
     raise SystemExit(
-        f"distdbg: the model cannot be made smaller in this rank ({error!r}). Other ranks may be able to, and a job of "
+        f"distdbg: the model cannot be made smaller in this rank ({because}). Other ranks may be able to, and a job of "
         "two models would hang: it does not start. Leave out --keep-layers and --skip-attention."
-    ) from error
-
-
-def _after_post_init(module: Any) -> None:
-    plain = module.PreTrainedModel.post_init
-
-    def post_init(model: Any) -> None:
-        plain(model)
-        place_modules(model)
-
-    module.PreTrainedModel.post_init = post_init
+    )

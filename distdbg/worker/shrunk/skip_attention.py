@@ -100,12 +100,12 @@ def _attention(real: Any, skips: Callable[[Any], bool], module: Any, *args: Any,
 def skipped(query: Any, key: Any, value: Any, *others: Any, heads_last: bool) -> Any:
     """query: (batch, heads, length, width); the output has the value's width, and with `heads_last` length before
     heads, as transformers wants it. `others` get gradients of zeros, too."""
-    if _Made.function is None:
+    if _Skipping.function is None:
         make_ready()
-    return _Made.function.apply(heads_last, query, key, value, *others)
+    return _Skipping.function.apply(heads_last, query, key, value, *others)
 
 
-class _Made:
+class _Skipping:
     """The function below, which needs torch to be defined."""
 
     function: Any = None
@@ -113,8 +113,8 @@ class _Made:
 
 def make_ready() -> None:
     """Before the first step: torch.compile traces no class that is being made."""
-    if _Made.function is None:
-        _Made.function = _function()
+    if _Skipping.function is None:
+        _Skipping.function = _function()
 
 
 def _function() -> Any:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.context import RankContext
-    from distdbg.worker.watch.dump import NonfiniteDump
     from distdbg.worker.watch.root import RootWatch
     from distdbg.worker.watch.search import Search
 
@@ -55,31 +54,28 @@ class Watches:
             self._context.fact("watch-failed", watch=level, error=repr(error))
 
     def _made(self, level: str) -> Any:
+        """Each level loads its own modules: one that cannot be loaded does not stop the others."""
         context = self._context
-        if level == "numerics":
-            from distdbg.worker.watch.numerics import NumericsWatch
-
-            return NumericsWatch(context, self._dump())
         if level == "gradients":
             from distdbg.worker.watch.gradients import GradientWatch
 
             return GradientWatch(context)
+        if level == "compile":
+            from distdbg.worker.watch.compiling import CompileWatch
+
+            return CompileWatch(context)
         if level == "shapes":
             from distdbg.worker.watch.shapes import ShapeWatch
 
-            return ShapeWatch(context, self._heard_root())
-        from distdbg.worker.watch.compiling import CompileWatch
-
-        return CompileWatch(context)
-
-    def _dump(self) -> NonfiniteDump | None:
-        if os.environ.get(DUMP_VARIABLE) != "dump":
-            return None
+            return ShapeWatch(context, self._root_watch())
         from distdbg.worker.watch.dump import NonfiniteDump
+        from distdbg.worker.watch.numerics import NumericsWatch
 
-        return NonfiniteDump(self._context, self._heard_root())
+        dumps = os.environ.get(DUMP_VARIABLE) == "dump"
+        return NumericsWatch(context, NonfiniteDump(context, self._root_watch()) if dumps else None)
 
-    def _heard_root(self) -> RootWatch:
+    def _root_watch(self) -> RootWatch:
+        """One for all levels that need it."""
         if self._root is None:
             from distdbg.worker.watch.root import RootWatch
 

@@ -170,11 +170,12 @@ class CompileWatch(logging.Handler):
     def finish(self, *, failed: bool) -> None:  # noqa: ARG002 -- what was seen until then was seen
         """The script has ended."""
         self.end()
-        limit = _limit()
+        config = sys.modules.get("torch._dynamo.config")  # how often torch recompiles one function, at most
+        limit = getattr(config, "recompile_limit", getattr(config, "cache_size_limit", None))
         for where, found in self._breaks.items():
             self._report("graph-break", where, **found)
         for (where, _), found in self._recompiles.items():
-            self._report("recompile", where, limit=limit, **found)
+            self._report("recompile", where, limit=limit if isinstance(limit, int) else None, **found)
         self._report("compile", None, compiled=len(self._compiled), functions=len(set(self._of_frame.values())),
                    seconds=round(self._seconds, 3), steps=self._steps, losses=self._losses.series,
                    step_ms=[round(1000 * t, 4) for t in self._times])  # fmt: skip
@@ -207,10 +208,3 @@ def _short(reason: str) -> str:
     text = re.sub(r"^Encountered graph break when attempting to trace [^\n]*\n", "", reason.strip())
     lines = [line.strip() for line in text.split("\n") if line.strip() and not line.strip().startswith("Hint:")]
     return " ".join(lines)[:_MOST_REASON]
-
-
-def _limit() -> int | None:
-    """How often torch recompiles one function before it runs it uncompiled."""
-    config = sys.modules.get("torch._dynamo.config")
-    limit = getattr(config, "recompile_limit", getattr(config, "cache_size_limit", None))
-    return limit if isinstance(limit, int) else None

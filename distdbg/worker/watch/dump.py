@@ -15,8 +15,11 @@ know; else each rank saves its own. A replay compares the steps.
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from distdbg.worker.agent_files import AgentFiles, no_room
@@ -24,7 +27,6 @@ from distdbg.worker.context import RankContext
 from distdbg.worker.link import encode
 from distdbg.worker.models import inner_of, is_ddp, is_fsdp1
 from distdbg.worker.watch.figures import is_finite, probe
-from distdbg.worker.watch.plain import Plain, nbytes, plain_states, random_states, state_of
 from distdbg.worker.watch.root import RootWatch
 
 #: This is only loaded once torch is, and may not be what loads it.
@@ -39,7 +41,8 @@ class NonfiniteDump:
     def __init__(self, context: RankContext, root: RootWatch) -> None:
         self._context, self._root = context, root
         self._files = AgentFiles(context, "nonfinite")
-        self._last: dict[str, Any] | None = None
+        #: the inputs of the newest forward: a watch keeps them once it found something in it
+        self.last: dict[str, Any] | None = None
         self._saved: list[str] = []
         self._because: dict[str, str] = {}
         root.listen(self._begins)
@@ -47,29 +50,16 @@ class NonfiniteDump:
     def model(self, model: Any) -> None:
         self._root.model(model)
 
-    def last(self) -> dict[str, Any] | None:
-        """The inputs of the newest forward: a watch keeps them once it found something in it."""
-        return self._last
-
-    def forget(self) -> None:
-        self._last = None
-
     def end(self) -> None:
-        self._last = None
+        self.last = None
         self._root.unsubscribe(self._begins)
 
     def _begins(self, _module: Any, args: Any, kwargs: Any) -> None:
         if torch.is_grad_enabled():
-            self._last = {"args": args, "kwargs": kwargs, "rng": random_states(), "autocast": _autocast()}
+            self.last = {"args": args, "kwargs": kwargs, "rng": random_states(), "autocast": _autocast()}
 
     def write(
-        self,
-        held: dict[str, Any] | None,
-        model: Any,
-        fields: dict[str, object],
-        optimizer: str,
-        *,
-        failed: bool,
+        self, held: dict[str, Any] | None, model: Any, fields: dict[str, object], optimizer: str, *, failed: bool
     ) -> dict[str, object]:
         """The files that exist, and why others do not. `held` is the result of `last` at the time of the finding.
 
@@ -110,9 +100,8 @@ class NonfiniteDump:
 
     def _batch(self, held: dict[str, Any] | None) -> list[str]:
         if held is None:
-            self._because["batch.pt"] = (
-                "the model's forward was not observed: it is compiled, or the model is not known"
-            )
+            why = "the model's forward was not observed: it is compiled, or the model is not known"
+            self._because["batch.pt"] = why
             return []
         plain = Plain()
         kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
@@ -122,7 +111,9 @@ class NonfiniteDump:
         return plain.left_out
 
     def _state(self, model: Any, *, alone: bool) -> None:
-        why = "the model is gone" if model is None else _sharded(model)
+        why = "the model is gone" if model is None else ""
+        if model is not None and (is_fsdp1(model) or any(hasattr(p, "_local_tensor") for p in model.parameters())):
+            why = "its parameters are sharded: each rank has a part of them"
         if why:
             self._because |= {"state.pt": why, "model.pkl": why}
             return
@@ -146,12 +137,7 @@ class NonfiniteDump:
             self._files.write("script.py", file.read())
 
     def _about(
-        self,
-        model: Any,
-        fields: dict[str, object],
-        optimizer: str,
-        left_out: list[str] | None,
-        elsewhere: int | None,
+        self, model: Any, fields: dict[str, object], optimizer: str, left_out: list[str] | None, elsewhere: int | None
     ) -> dict[str, object]:
         inner = inner_of(model) if model is not None else None
         first = next(inner.parameters(), None) if inner is not None else None
@@ -185,14 +171,91 @@ def _others_see(model: Any, fields: dict[str, object]) -> bool:
     return bool(bad) and len(bad) == len(gradients) and all(bad)
 
 
-def _sharded(model: Any) -> str:
-    parts = any(hasattr(p, "_local_tensor") for p in model.parameters())
-    if parts or is_fsdp1(model):
-        return "its parameters are sharded: each rank has a part of them"
-    return ""
-
-
 def _autocast() -> dict[str, str]:
     """Device -> dtype, where the forward runs under torch.autocast."""
     return {device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
             for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)}  # fmt: skip
+
+
+_DEEPEST = 16
+
+
+class Plain:
+    """`left_out` names what was neither tensor nor container, number nor text; `size` is bytes."""
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self.size = 0
+
+    def of(self, value: object, path: str, deepest: int = _DEEPEST) -> object:
+        """Tensors go to the CPU, without their graph and without the rest of a larger one that they are a part of."""
+        if isinstance(value, torch.Tensor) and not hasattr(value, "_local_tensor"):
+            self.size += nbytes(value)
+            return value.detach().to("cpu", copy=True)
+        if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
+            return value
+        if deepest and isinstance(value, dict):
+            return {key: self.of(one, f"{path}.{key}", deepest - 1) for key, one in value.items()
+                    if isinstance(key, (str, int))}  # fmt: skip
+        if deepest and isinstance(value, (list, tuple)):
+            found = [self.of(one, f"{path}[{n}]", deepest - 1) for n, one in enumerate(value)]
+            return found if isinstance(value, list) else tuple(found)
+        self.left_out.append(f"{path}: {type(value).__name__}")
+        return None
+
+
+def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:
+    """The tensors by name, the pickle, and the reason where there is no pickle."""
+    state = {name: p.detach() for name, p in module.named_parameters(remove_duplicate=False)}
+    state |= dict(module.named_buffers(remove_duplicate=False))
+    file = io.BytesIO()
+    pickler = _Pickler(file, module, state)
+    try:
+        pickler.dump(module)
+    except Exception as error:
+        return state, None, f"it cannot be pickled: {type(error).__name__}: {error}"[:300]
+    return state, file.getvalue(), ""
+
+
+class _Pickler(pickle.Pickler):
+    """A tensor becomes ("parameter" or "tensor", name, whether it requires a gradient)."""
+
+    def __init__(self, file: Any, module: Any, state: dict[str, Any]) -> None:
+        super().__init__(file, protocol=4)
+        self._state = state
+        named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        self._names = {id(tensor): name for name, tensor in named}
+        self._kept: list[Any] = []
+
+    def persistent_id(self, value: Any) -> tuple[str, str, bool] | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"(attribute {len(self._kept)})"
+            self._kept.append(value)  # its id is its name only while it lives
+            self._state[name] = value.detach()
+        kind = "parameter" if isinstance(value, torch.nn.Parameter) else "tensor"
+        return kind, name, bool(value.requires_grad)
+
+
+def nbytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def random_states() -> dict[str, Any]:
+    """The states of loaded libraries: torch, the current CUDA device, Python and NumPy. About 15 us."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if "random" in sys.modules:
+        states["python"] = sys.modules["random"].getstate()
+    if "numpy.random" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def plain_states(states: Mapping[str, Any]) -> dict[str, Any]:
+    """As plain data, NumPy's array as a list of numbers."""
+    return {name: (state[0], state[1].tolist(), *state[2:]) if name == "numpy" else state
+            for name, state in states.items()}  # fmt: skip

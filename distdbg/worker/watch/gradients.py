@@ -13,10 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.worker.context import RankContext
+from distdbg.worker.late_figures import LateFigures
 from distdbg.worker.models import weak
-from distdbg.worker.watch.late import LateFigures
-from distdbg.worker.watch.layers import Layers
-from distdbg.worker.watch.samples import Sample
+from distdbg.worker.watch.samples import GradientSample, Layers
 
 _EVERY = 10
 #: A sample may cost this part of the time since the one before; its effect on caches costs as much again.
@@ -118,8 +117,12 @@ class Series:
                                       **layers.description()):  # fmt: skip
                 return  # the agent is busy: at the next sample
             self._layers, self._tables = layers, self._tables + 1
-        sample = Sample(self._layers, optimizer, {"step": self._context.page.steps() + 1, "optimizer": self._number,
-                                                  "table": self._tables})  # fmt: skip
+        head: dict[str, object] = {
+            "step": self._context.page.steps() + 1,
+            "optimizer": self._number,
+            "table": self._tables,
+        }
+        sample = GradientSample(self._layers, optimizer, head)
         if sample.figures is None or not self._late.send(sample.figures, sample):
             return
         if sample.figures.device.type != "cuda":

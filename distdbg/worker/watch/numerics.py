@@ -15,17 +15,14 @@ from typing import Any
 
 from distdbg.worker.context import RankContext
 from distdbg.worker.hook_points import roots_of
+from distdbg.worker.late_figures import LateNumber
 from distdbg.worker.models import inner_of, parameters_of, weak_or_gone
 from distdbg.worker.user_code import Where, is_ignored, users_line
 from distdbg.worker.watch import outputs
+from distdbg.worker.watch.dump import NonfiniteDump
 from distdbg.worker.watch.figures import is_finite, local, probe
-from distdbg.worker.watch.late import LateNumber
-from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
-from distdbg.worker.watch.saves import Saves
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # loaded for `--on-nonfinite dump` alone
-    from distdbg.worker.watch.dump import NonfiniteDump
+from distdbg.worker.watch.outputs import bad_gradients, bad_weights, origin
+from distdbg.worker.watch.root import Saves
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -87,7 +84,8 @@ class NumericsWatch:
     def _hook(self) -> None:
         """On a GPU only after a value that was not finite: before that no output is read."""
         model = None if self._hooks or self._over else self._model()
-        if model is not None and (self._armed or _is_on_cpu(model)):
+        first = next(model.parameters(), None) if model is not None else None
+        if model is not None and (self._armed or first is None or first.device.type == "cpu"):
             self._hooks = outputs.listen_to(model)
 
     def _unhook(self) -> None:
@@ -111,7 +109,10 @@ class NumericsWatch:
             return
         if isfinite(value):
             self._skipped, self._pending = 0, None
-            self._disarm()
+            if self._armed:  # a false alarm, as a scaler's first losses are: on a GPU no hook stays
+                self._armed = False
+                self._unhook()
+                self._hook()
         elif self._skipped == 0:
             self._skipped = 1
             self._pending = self._judge(value), users_line()
@@ -124,13 +125,6 @@ class NumericsWatch:
     def _arm(self) -> None:
         self._armed = True
         self._hook()
-
-    def _disarm(self) -> None:
-        """A false alarm, as a scaler's first losses are: on a GPU no hook stays."""
-        if self._armed:
-            self._armed = False
-            self._unhook()
-            self._hook()
 
     def _judge(self, value: float) -> dict[str, object]:
         """Read the outputs of all modules: once, when a value is certainly not finite."""
@@ -164,7 +158,7 @@ class NumericsWatch:
 
     def _hold(self) -> None:
         """Keep the inputs of the judged forward until the report, or a false alarm."""
-        self._held = None if self._dump is None else self._dump.last()
+        self._held = None if self._dump is None else self._dump.last
 
     def _gradients_are_bad(self) -> None:
         model = self._model()
@@ -188,7 +182,7 @@ class NumericsWatch:
         outputs.forget()
         if self._dump is not None:
             self._held = None
-            self._dump.forget()
+            self._dump.last = None
 
     def _report(self, *, stepped: bool, optimizer: object = None, failed: bool = False) -> None:
         self._save(optimizer, failed=failed)
@@ -211,19 +205,11 @@ class NumericsWatch:
             fields["dump"] = self._dump.write(self._held, self._model(), fields, named, failed=failed)
 
 
-def _is_on_cpu(model: Any) -> bool:
-    first = next(model.parameters(), None)
-    return first is None or first.device.type == "cpu"
-
-
 def _probe(optimizer: Any) -> Any:
     """A part of the first parameter's gradient. A value that is not finite spreads through the rest of the
     backward, and so reaches it."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None and not parameter.grad.is_sparse:
-                return probe(parameter.grad)
-    return None
+    gradients = (p.grad for p in parameters_of(optimizer))
+    return next((probe(one) for one in gradients if one is not None and not one.is_sparse), None)
 
 
 def _bad_ones(optimizer: Any) -> dict[int, int]:

@@ -1,6 +1,11 @@
-"""Keep weak references to the tensors that modules produced in the forward before a backward.
+"""Keep weak references to what modules produced in a forward, and find the first of them that is not finite.
 
 The hook does no arithmetic (traced_outputs.py). Compiled modules have none.
+
+An output that is not finite within a module whose own output is finite (a mask of attention) is intended, and so is an
+input of a module whose output is finite (NaN for a missing value). The input of the first other module decides: if it
+was finite, the module produced the value; if not, the forward of the module around it did; if the model's own input was
+not finite, the data did.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from typing import Any
 
 from distdbg.worker.models import inner_of, is_compiled
 from distdbg.worker.traced_outputs import Held, calls, names, record
+from distdbg.worker.watch.figures import is_finite, is_mask, statistics
 
 
 class ModuleCall:
@@ -56,3 +62,113 @@ def made() -> list[ModuleCall]:
 def _there(held: Held) -> tuple[list[Any], bool]:
     found = [tensor for weak, version in held if (tensor := weak()) is not None and tensor._version == version]
     return found, len(found) < len(held)
+
+
+_MOST_NAMES = 5
+
+
+def origin(calls: list[ModuleCall]) -> dict[str, object]:
+    """For the facts: `made` is module, before (in `module`, before `before`), data, loss (all modules' outputs are
+    finite) or unknown, with the reason in `because`."""
+    if not calls:
+        return {"made": "unknown", "because": "no module was observed"}
+    traceless = _is_traceless(calls)
+    for number, call in enumerate(calls):
+        bad = next((one for one in call.outputs if not is_finite(one)), None)
+        masks = traceless or _gives_finite(call)
+        if bad is None and (masks or _finite(call.inputs, lost=call.lost_input) is not False):
+            continue
+        around = _around(calls, number)
+        if any(map(_gives_finite, around)):
+            continue
+        found = _by_input(call, around)
+        if found["made"] == "module":  # earlier calls do not matter: its input was finite
+            found["output"] = statistics(bad)
+        elif found["made"] != "data":
+            found["gone"] = sum(other.lost_output for other in calls[:number])
+        return found
+    lost = [call.name for n, call in enumerate(calls)
+            if call.lost_output and not any(map(_gives_finite, _around(calls, n)))]  # fmt: skip
+    if lost:
+        some = ", ".join(name or "the model itself" for name in lost[-3:])
+        return {"made": "unknown", "because": f"outputs were no longer there ({len(lost)}, such as of {some})"}
+    return {"made": "loss", "output": _worst(calls[-1].outputs)}
+
+
+def bad_weights(model: Any) -> dict[str, object]:
+    """The number of parameters that are not finite, of all, and some names."""
+    found = [(name, is_finite(p)) for name, p in model.named_parameters()]
+    bad = [name.removeprefix("module.") for name, finite in found if not finite]
+    return {"bad_weights": len(bad), "weights": len(found), "bad_weight_names": bad[:_MOST_NAMES]}
+
+
+def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:
+    """The module, latest in `order` (that of a forward), that has a parameter whose gradient is not finite: a backward
+    reaches it first. `after` is the module that the backward ran through before."""
+    bad: list[str] = []
+    good: set[str] = set()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            name = name.removeprefix("module.")  # noqa: PLW2901
+            if is_finite(parameter.grad):
+                good.add(name)
+            else:
+                bad.append(name)
+    owners, finite = ({name.rpartition(".")[0] for name in names} for names in (bad, good))
+    last = next((name for name in reversed(order) if name in owners), None)
+    later = order[order.index(last) + 1 :] if last is not None else []
+    after = next((name for name in later if name in finite), None)
+    return {"made": "gradient", "module": last, "after": after, "bad_gradients": len(bad),
+            "gradients": len(bad) + len(good), "bad_names": bad[:_MOST_NAMES]}  # fmt: skip
+
+
+def _by_input(call: ModuleCall, around: list[ModuleCall]) -> dict[str, object]:
+    state = _finite(call.inputs, lost=call.lost_input)
+    fields: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
+    if state:
+        return {"made": "module", **fields}
+    if state is None:
+        why = "its input was no longer there" if call.lost_input else "its input holds -inf, as masks do"
+        return {"made": "near", "because": why, **fields}
+    for outer in around:
+        if _finite(outer.inputs, lost=outer.lost_input):
+            return {**fields, "made": "before", "module": outer.name, "before": call.name}
+    root = around[-1] if around else call
+    if not root.name and _finite(root.inputs, lost=False) is False:
+        return {**fields, "made": "data", "input": _worst(root.inputs)}
+    return {"made": "near", "because": "its input was not finite", **fields}
+
+
+def _is_traceless(calls: list[ModuleCall]) -> bool:
+    """Whether only the batch still has the value and some module got finite inputs: it may have been masked."""
+    batch = {id(one) for one in calls[-1].inputs}
+    made = [one for call in calls for one in (*call.outputs, *call.inputs) if id(one) not in batch]
+    return all(map(is_finite, made)) and any(call.inputs and all(map(is_finite, call.inputs)) for call in calls)
+
+
+def _around(calls: list[ModuleCall], number: int) -> list[ModuleCall]:
+    """The modules around the call, the innermost first: they end after it."""
+    found: list[ModuleCall] = []
+    inner = calls[number]
+    for later in calls[number + 1 :]:
+        if inner.is_within(later):
+            found.append(later)
+            inner = later
+    return found
+
+
+def _gives_finite(call: ModuleCall) -> bool:
+    return bool(call.outputs) and _finite(call.outputs, lost=call.lost_output) is True
+
+
+def _finite(tensors: list[Any], *, lost: bool) -> bool | None:
+    """None where it is unknown: a tensor is gone, or -inf is the only value that is not finite."""
+    bad = [one for one in tensors if not is_finite(one)]
+    if any(not is_mask(one) for one in bad):
+        return False
+    return None if bad or lost else True
+
+
+def _worst(tensors: list[Any]) -> dict[str, object] | None:
+    chosen = next((one for one in tensors if not is_finite(one)), tensors[0] if tensors else None)
+    return None if chosen is None else statistics(chosen)

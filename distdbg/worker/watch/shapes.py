@@ -5,14 +5,17 @@ All modules have hooks for one forward; after it only the shapes of each batch a
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from distdbg.worker import traced_outputs
 from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.context import RankContext
-from distdbg.worker.watch.described import describe, signature
 from distdbg.worker.watch.root import RootWatch
 
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
 _MOST_TABLES = 20
 _MOST_MODULES = 20_000
 _HEAD = ("module", "class", "takes", "gives", "parameters of its own")
@@ -27,7 +30,7 @@ class ShapeWatch:
         self._files = AgentFiles(context, "shapes")
         self._texts: list[str] = []
         self._hooks: list[Any] = []
-        self._table: Table | None = None
+        self._table: ShapeTable | None = None
         if context.rank == 0:
             root.listen(self._begins)
 
@@ -51,7 +54,7 @@ class ShapeWatch:
         if like in self._known:
             return
         self._known.add(like)
-        self._table = Table(module, self._context.page.steps() + 1)
+        self._table = ShapeTable(module, self._context.page.steps() + 1)
         traced_outputs.shaped = self._shaped
         for inner in list(module.modules())[:_MOST_MODULES]:
             if getattr(inner, "_compiled_call_impl", None) is None and "Script" not in type(inner).__name__:
@@ -79,7 +82,7 @@ class ShapeWatch:
             traced_outputs.shaped = None
 
 
-class Table:
+class ShapeTable:
     """The table of one forward. It keeps names and descriptions, no module."""
 
     def __init__(self, model: Any, step: int) -> None:
@@ -117,3 +120,52 @@ class Table:
             lines.append(f"not called, or compiled: {', '.join(silent[:10])}{more}")
         end = "" if self._whole else "; the forward did not finish"
         return "\n".join((f"At step {self._step}, {self._parameters:,} parameters{end}", *lines, ""))
+
+
+_MOST, _DEEPEST, _LONGEST = 8, 4, 240
+
+
+def describe(value: object) -> str:
+    """`float32[8, 4]`, `(float32[8, 4], None)`, `CausalLMOutput{logits: bfloat16[2, 16, 1000]}`."""
+    text = _words(value, _DEEPEST)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
+
+
+def signature(value: object, deepest: int = _DEEPEST) -> tuple[object, ...]:
+    """Only the shapes and dtypes of a value, for comparison."""
+    return tuple((tensor.shape, tensor.dtype) for tensor in _tensors(value, deepest))
+
+
+def _words(value: object, deepest: int) -> str:
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, (int, float, bool)) or value is None:
+        return repr(value)
+    inner = deepest - 1
+    if deepest and isinstance(value, dict):
+        kind = "" if type(value) is dict else type(value).__name__
+        pairs = [f"{key}: {_words(one, inner)}" for key, one in list(value.items())[:_MOST]]
+        return f"{kind}{{{_joined(pairs, len(value))}}}"
+    if deepest and isinstance(value, (list, tuple)):
+        kind = "" if type(value) in (list, tuple) else type(value).__name__
+        words = _joined([_words(one, inner) for one in value[:_MOST]], len(value))
+        return f"{kind}[{words}]" if isinstance(value, list) else f"{kind}({words})"
+    return type(value).__name__
+
+
+def _tensor(tensor: Any) -> str:
+    text = f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(str(size) for size in tensor.shape)}]"
+    part = getattr(tensor, "_local_tensor", None)
+    return text if part is None else f"{text} (here [{', '.join(str(size) for size in part.shape)}])"
+
+
+def _joined(words: list[str], count: int) -> str:
+    return ", ".join(words) + (f", … {count - len(words)} more" if count > len(words) else "")
+
+
+def _tensors(value: object, deepest: int) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif deepest and isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(one, deepest - 1)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from distdbg.collect.files.profile_merging import RankTrace, merge
-from distdbg.collect.runs.profile_sets import sets_of
+from distdbg.collect.runs.run_profiles import sets_of
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.rundir import RunDir
 

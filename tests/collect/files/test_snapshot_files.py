@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from distdbg.collect.files import child_limits, plain_pickle, snapshot_child
-from distdbg.collect.files.plain_pickle import Unreadable
+from distdbg.collect.files.plain_pickle import UnreadablePickle
 from distdbg.collect.files.snapshot_files import SnapshotUnreadable, read_snapshot_file, read_snapshots
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.memory.analysis import analyse
@@ -262,7 +262,7 @@ def test_changed_bytes_are_read_or_refused(data):
 
         value = plain_pickle.load(io.BufferedReader(io.BytesIO(bytes(raw))), snapshot_child.SnapshotUnpickler)
         analyse(value)
-    except (Unreadable, NotASnapshot, MemoryError):
+    except (UnreadablePickle, NotASnapshot, MemoryError):
         pass
 
 

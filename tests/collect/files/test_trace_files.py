@@ -111,7 +111,7 @@ def test_marks_and_lines_of_our_own_capture_are_read(tmp_path):
         "data wait": 500, "preparing": 0, "forward": 500, "backward": 600, "communication": 0, "optimizer": 300,
         "other": 100,
     }  # fmt: skip
-    (wait,) = profile.dear
+    (wait,) = profile.costly
     assert wait.kind == "wait" and wait.lines == (33,) and wait.gain_us == pytest.approx(250)
     assert ("the steps that p was to have", "the job ended in step 25") in profile.unknown
 
@@ -127,9 +127,9 @@ def test_a_source_that_was_changed_since_is_not_believed(tmp_path):
     source.write_text("def main():\n    return loss.item()\n")
     trace.write_text(built.text)
     os.utime(source, (1, 1))
-    assert read_trace_file(trace, "t").dear[0].lines == (2,)
+    assert read_trace_file(trace, "t").costly[0].lines == (2,)
     os.utime(source, (2e9 * 2, 2e9 * 2))
-    assert read_trace_file(trace, "t").dear[0].lines == ()
+    assert read_trace_file(trace, "t").costly[0].lines == ()
 
 
 _values = st.one_of(

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from distdbg.collect.machine.cpus import usable_cpus
+from distdbg.collect.machine.cgroups import usable_cpus
 
 ALLOWED = len(os.sched_getaffinity(0))
 

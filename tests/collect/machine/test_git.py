@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from distdbg.collect.machine.git import git_state
+from distdbg.collect.machine.versions import git_state
 
 
 def git(folder, *words):

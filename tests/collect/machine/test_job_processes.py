@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.collect.machine.job_processes import find_jobs, is_launcher, job_of, script_of
+from distdbg.collect.machine.job_processes import (
+    LauncherWithoutRanks,
+    find_jobs,
+    job_of,
+)
+from distdbg.evidence.host.rank_processes import is_launcher, script_of
 
 WAIT = "import sys; print('up', flush=True); sys.stdin.read()"
 #: Starts one more in the same environment, as a loader worker or a wrapper's script is.
@@ -51,7 +56,7 @@ def _port(pid, name=b"MASTER_PORT"):
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             found = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
-    except ProcessLookupError:  # another job's rank, gone since
+    except (ProcessLookupError, FileNotFoundError):  # another job's rank, gone since
         return None
     return found.get(name, b"").decode()
 
@@ -115,7 +120,7 @@ def test_a_rank_by_every_launchers_variables(start, variables):
     assert job.world_size == 8
 
 
-def test_jobs_that_nothing_names_are_told_apart_by_who_started_them(start):
+def test_jobs_that_nothing_names_are_distinguished_by_who_started_them(start):
     """MPICH's, two in one allocation; in one of them a shell with the rank's variables stands above each rank."""
     starts = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {TORCH!r}], stdin=subprocess.PIPE);"
     twice = (
@@ -130,6 +135,15 @@ def test_jobs_that_nothing_names_are_told_apart_by_who_started_them(start):
         start(twice, code, MARKED="64008", SLURM_JOB_ID="78")
     ours = [job for job in find_jobs() if any(_port(rank.pid, b"MARKED") == "64008" for rank in job.ranks)]
     assert [([r.rank for r in job.ranks], job.world_size, job.doubles) for job in ours] == [([0, 1], 2, ())] * 2
+
+
+def test_a_launcher_is_no_rank_itself(tmp_path):
+    (script := tmp_path / "torchrun").write_text(WAIT)
+    with subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout.readline() == b"up\n"
+        with pytest.raises(LauncherWithoutRanks) as raised:
+            job_of([launcher.pid])
+        assert raised.value.pid == launcher.pid
 
 
 def test_pids_whose_ranks_nobody_tells_are_counted(start):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from distdbg.collect.machine.sampling_access import probe, why_refused
+from distdbg.collect.machine.pyspy import probe, why_refused
 
 PTRACE = 1 << 19
 

@@ -14,7 +14,7 @@ from distdbg.collect.preflight import disk, gpus, interfaces, limits, names, ptr
 from distdbg.collect.preflight.bandwidth import rounds
 from distdbg.collect.preflight.looking import look_all
 from distdbg.collect.preflight.meeting import Listener, meet, reach
-from distdbg.evidence.host.probe_lines import Unpacker
+from distdbg.evidence.host.probe_lines import ProbeUnpacker
 from tests.fake_nvml.library import fake_gpus
 
 
@@ -25,20 +25,20 @@ def test_looks_that_raise_and_hang_are_unknown():
         raise OSError(5, "Input/output error")
 
     begun = time.monotonic()
-    told = look_all({"good": lambda: {"a": 1}, "broken": broken, "hangs": never.wait}, 0.2)
+    found = look_all({"good": lambda: {"a": 1}, "broken": broken, "hangs": never.wait}, 0.2)
     assert time.monotonic() - begun < 5
     never.set()
-    assert told["good"] == {"a": 1}
-    assert "Input/output error" in told["broken"]["unknown"]
-    assert told["hangs"] == {"unknown": "no answer within 0.2 s"}
+    assert found["good"] == {"a": 1}
+    assert "Input/output error" in found["broken"]["unknown"]
+    assert found["hangs"] == {"unknown": "no answer within 0.2 s"}
 
 
 def test_names(monkeypatch):
     monkeypatch.setenv("PET_NODE_RANK", "3")
     monkeypatch.setenv("NODE_RANK", "x")
-    told = names.look()
-    assert told["hostname"] == socket.gethostname() and told["ranks"] == {"PET_NODE_RANK": "3"}
-    assert told["addresses"] or told["because"]
+    found = names.look()
+    assert found["hostname"] == socket.gethostname() and found["ranks"] == {"PET_NODE_RANK": "3"}
+    assert found["addresses"] or found["because"]
     assert names.resolve("127.0.1.1") == (["127.0.1.1"], "")
     assert names.resolve("nonesuch.invalid")[1]
     assert names.resolve("a" * 300)[1]
@@ -46,27 +46,27 @@ def test_names(monkeypatch):
 
 def test_interfaces(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
-    told = interfaces.look()
-    (loopback,) = [one for one in told["interfaces"] if one["name"] == "lo"]
+    found = interfaces.look()
+    (loopback,) = [one for one in found["interfaces"] if one["name"] == "lo"]
     assert loopback["loopback"] and loopback["up"] and "127.0.0.1" in loopback["addresses"]
     assert loopback["mtu"] >= 1500
-    assert told["told"] == {"GLOO_SOCKET_IFNAME": "eth7"}
+    assert found["told"] == {"GLOO_SOCKET_IFNAME": "eth7"}
 
 
 def test_disk(tmp_path):
     (tmp_path / "token").touch()
-    told = disk.look(tmp_path, "token")
-    here = told["places"][0]
-    assert told["sees_token"] is True and here["of"] == "runs" and 0 < here["free"] <= here["total"]
+    found = disk.look(tmp_path, "token")
+    here = found["places"][0]
+    assert found["sees_token"] is True and here["of"] == "runs" and 0 < here["free"] <= here["total"]
     assert disk.look(tmp_path, "other")["sees_token"] is False
     assert disk.look(tmp_path)["sees_token"] is None
     assert disk.look(tmp_path / "none")["places"][0]["because"] == "No such file or directory"
 
 
 def test_limits_and_ptrace():
-    told = limits.look()
-    assert set(told["limits"]) == {"nofile", "memlock", "nproc", "core"}
-    assert all(isinstance(value, int) for pair in told["limits"].values() for value in pair)
+    found = limits.look()
+    assert set(found["limits"]) == {"nofile", "memlock", "nproc", "core"}
+    assert all(isinstance(value, int) for pair in found["limits"].values() for value in pair)
     assert set(ptrace.look()) == {"pyspy", "ptrace", "because"}
 
 
@@ -74,9 +74,9 @@ def test_software(tmp_path, monkeypatch):
     for name, value in {"NCCL_ALGO": "Ring", "NCCL_SOCKET_IFNAME": "eth", "NCCL_IB_HCA": "mlx5", "HF_TOKEN": "x",
                         "NCCL_DEBUG_FILE": "/x", "OMP_NUM_THREADS": "4"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    told = software.look(tmp_path)
-    assert told["environment"] == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4"}
-    assert told["git"] == {"unknown": "not in a git repository"} and told["versions"]["python"]
+    found = software.look(tmp_path)
+    assert found["environment"] == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4"}
+    assert found["git"] == {"unknown": "not in a git repository"} and found["versions"]["python"]
 
 
 def test_gpus_and_who_is_on_them(tmp_path):
@@ -90,8 +90,8 @@ error call=nvmlDeviceGetHandleByIndex gpu=1 code=15
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **fake_gpus(tmp_path, text)}, capture_output=True, text=True
     )
-    told = json.loads(done.stdout)
-    first, second = told["gpus"]
+    found = json.loads(done.stdout)
+    first, second = found["gpus"]
     assert (first["throttle"], first["nvlinks"]) == (["hardware slowdown"], 2)
     (process,) = first["processes"]
     assert process["pid"] == os.getpid() and process["memory_used"] == 800
@@ -102,8 +102,8 @@ error call=nvmlDeviceGetHandleByIndex gpu=1 code=15
 def test_a_driver_that_is_not_loaded_is_no_gpu(tmp_path):
     code = "import json; from distdbg.collect.preflight import gpus; print(json.dumps(gpus.look()))"
     env = {**os.environ, **fake_gpus(tmp_path, "error call=nvmlInit code=9")}
-    told = json.loads(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout)
-    assert told.get("gpus") == [] or "unknown" in told  # the latter where the machine has a driver of its own
+    found = json.loads(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout)
+    assert found.get("gpus") == [] or "unknown" in found  # the latter where the machine has a driver of its own
 
 
 def test_xids():
@@ -188,8 +188,8 @@ def test_the_probe_looks_and_ends_with_its_standard_input(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, input='nonsense\n{"do": "other"}\n', capture_output=True, text=True,
                           timeout=60)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    unpacker = Unpacker()
-    (told,) = [one for line in done.stdout.splitlines() if (one := unpacker.take(line))]
-    node, kind, value = told
+    unpacker = ProbeUnpacker()
+    (message,) = [one for line in done.stdout.splitlines() if (one := unpacker.take(line))]
+    node, kind, value = message
     assert (node, kind) == ("a_b", "looked") and not unpacker.noise
     assert all("unknown" not in value[look] for look in ("names", "interfaces", "disk", "limits", "software"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.collect.runs.picked_snapshots import two_snapshots
+from distdbg.collect.runs.run_snapshots import two_snapshots
 from distdbg.errors import NothingToAnalyse, UsageError
 
 

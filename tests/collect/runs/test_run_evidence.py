@@ -16,7 +16,7 @@ from distdbg.collect.runs.report_files import write_report
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.diagnosis.verdict import build_report
 from distdbg.rundir import RunDir
-from tests.made_run import T0, MadeRun
+from tests.made_run import GLOO_LOST, T0, MadeRun
 
 
 @pytest.fixture
@@ -38,6 +38,40 @@ def test_a_whole_run(run):
     assert evidence.nodes[1].torchrun_exit_code == 1
     assert evidence.nodes[1].cgroup == {"oom_kill": [0, 0], "limit": 8 << 30, "because": ""}
     assert evidence.unknown == ()
+
+
+def launched_launcher(tmp_path, *lines):
+    """A run of one process, which has started two ranks of its own and prints what they print."""
+    run = MadeRun(tmp_path, ranks=1, nodes=1)
+    run.prints(0, "".join(f"{line}\n" for line in lines))
+    run.exits(0, 1)
+    return run.closes()
+
+
+def test_ranks_that_a_launcher_has_started_are_told_by_its_streams(tmp_path):
+    run = launched_launcher(
+        tmp_path,
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/home/me/train.py", line 27, in step',
+        "[rank1]:     raise ValueError(names)",
+        "[rank1]: ValueError: no batch",
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/home/me/train.py", line 31, in step',
+        "[rank0]:     loss.backward()",
+        f"[rank0]: RuntimeError: {GLOO_LOST}",
+    )
+    report = run.report()
+    assert [(f.id, f.ranks, f.explained_by) for f in report.findings] == [
+        ("rank-exception", (1,), None),
+        ("rank-exception", (0,), "rank-exception"),
+    ]
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    assert (report.outcome, report.exit_code) == ("failed", 1)
+
+
+def test_a_process_whose_streams_show_no_other_rank_is_the_rank(tmp_path):
+    run = launched_launcher(tmp_path, "ValueError: no batch", '[rank0]: "of one"')
+    assert [(rank.rank, rank.exit_code, rank.pid) for rank in run.evidence().ranks] == [(0, 1, 1000)]
 
 
 def test_an_empty_directory(tmp_path):
@@ -149,8 +183,8 @@ def test_a_world_size_that_no_job_has(run, size):
     job = run.job()
     job["topology"]["world_size"] = size
     run.dir.job.write_text(json.dumps(job))
-    told = [u.because for u in run.report().unknown if u.what == "the world size"]
-    assert bool(told) == (size is not None)
+    reasons = [u.because for u in run.report().unknown if u.what == "the world size"]
+    assert bool(reasons) == (size is not None)
 
 
 def test_ranks_that_no_job_has_are_named(run):

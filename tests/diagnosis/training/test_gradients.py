@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.evidence.training.gradients import GradientSample, GradientSeries, gradient_series
+from distdbg.evidence.training.gradients import GradientNorms, GradientSeries, gradient_series
 
 OURS = ("exploding_gradient", "vanishing_gradient", "dead_units")
 
@@ -18,7 +18,7 @@ def series(*layers, samples=30, weight=1.0, dead=None, rows=None, **more):
         norms = tuple(layer(n) for layer in layers)
         total = sum(v * v for v in norms if v is not None) ** 0.5
         weights = tuple(None if v is None else weight for v in norms)
-        made.append(GradientSample(1 + 10 * n, total, norms, weights, dead or {}, n + 1, n + 1))
+        made.append(GradientNorms(1 + 10 * n, total, norms, weights, dead or {}, n + 1, n + 1))
     names = tuple(f"layers.{n}" for n in range(len(layers)))
     kinds = ("Linear",) * len(layers)
     return GradientSeries(names, kinds, tuple(made), rows or {}, "AdamW", path="ranks/00000/gradients.jsonl", **more)
@@ -45,8 +45,8 @@ def grows(times, since=12):
 def test_growth_that_stays_names_the_layer_the_step_and_how_much():
     (finding,) = found(series(noisy(1.0), grows(1000), copies=2), None)
     assert (finding.id, finding.severity, finding.ranks, finding.step) == ("exploding-gradient", "warning", (0, 1), 121)
-    assert "layers.1 has grown to 1,000 times" in finding.summary
-    assert "median of steps 11 to 101" in finding.cause
+    assert "layers.1" in finding.summary and "1,000 times" in finding.summary
+    assert "steps 11 to 101" in finding.cause
     assert finding.evidence[0].line == 13
 
 
@@ -75,7 +75,7 @@ def test_an_explosion_that_ended_as_nan_is_judged_by_what_came_before():
     assert finding.id == "exploding-gradient"
 
 
-def test_shards_are_told_of_by_the_ranks_that_hold_them():
+def test_shards_are_reported_by_the_ranks_that_hold_them():
     sick = series(noisy(1.0), grows(1000), sharded=True)
     (finding,) = found(sick, sick, series(noisy(1.0)))
     assert finding.ranks == (0, 1) and "shards" in finding.cause
@@ -115,7 +115,7 @@ def test_dead_units_name_the_layer_with_the_most_of_them():
     sick = series(flat(1.0), flat(1.0), dead={0: 40, 1: 100}, rows={0: 128, 1: 128}, samples=20)
     (finding,) = found(sick)
     assert (finding.id, finding.confidence, finding.step) == ("dead-units", "certain", 191)
-    assert finding.summary.startswith("100 of 128 units of layers.1 have had no gradient in any of 20 samples")
+    assert "100 of 128 units of layers.1" in finding.summary and "20 samples" in finding.summary
     assert "40 of 128 units of layers.0" in finding.cause
 
 
@@ -135,9 +135,9 @@ def test_lines_become_series_and_what_is_foreign_is_left_out():
             "weight": [1.0, None], "zeros": [0, 0], "dead": {"0": 30}, "samples": 2}  # fmt: skip
     bad = [{**line, "gradient": [1]}, {**line, "weight": "x"}, {**line, "step": None}, {**line, "table": 1}, {}]
     facts = [(1, {"kind": "init"}), (2, table), (3, {"kind": "gradient-layers", "layers": "x"})]
-    (told,) = gradient_series(facts, [*enumerate(bad, 1), (6, line)], "ranks/00000")
-    (sample,) = told.samples
-    assert (told.rows, told.copies, told.optimizer) == ({0: 64}, 2, "SGD")
+    (read,) = gradient_series(facts, [*enumerate(bad, 1), (6, line)], "ranks/00000")
+    (sample,) = read.samples
+    assert (read.rows, read.copies, read.optimizer) == ({0: 64}, 2, "SGD")
     assert (sample.gradient, sample.weight, sample.dead, sample.line) == ((3.0, 4.0), (1.0, None), {0: 30}, 6)
     (nan,) = gradient_series(facts, [(1, {**line, "total": None, "gradient": [None, True]})], "r")[0].samples
     assert (nan.total, nan.gradient) == (None, (None, None))

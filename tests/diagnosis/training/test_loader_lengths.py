@@ -1,4 +1,4 @@
-"""`loader-lengths-differ` is judged from what each rank told of its loader: who may have other lengths, and who not."""
+"""`loader-lengths-differ` is judged from what each rank reported of its loader: which ranks may have other lengths."""
 
 import pytest
 
@@ -15,19 +15,19 @@ def run(*ranks, among=None, totals=None):
     among = among or list(range(len(ranks)))
     records = []
     for rank, (batches, steps) in enumerate(ranks):
-        told = [{"number": 0, "batches": batches, "among": among}]
-        told += [] if steps is None else [{"number": 0, "steps": steps}]
+        reported = [{"number": 0, "batches": batches, "among": among}]
+        reported += [] if steps is None else [{"number": 0, "steps": steps}]
         total = steps if totals is None else totals[rank]
-        told += [] if total is None else [{"backwards": total, "by_itself": True}]
-        facts = tuple(GuardFact(rank, "loader-lengths-differ", fields, where=LOOP) for fields in told)
+        reported += [] if total is None else [{"backwards": total, "by_itself": True}]
+        facts = tuple(GuardFact(rank, "loader-lengths-differ", fields, where=LOOP) for fields in reported)
         records.append(RankRecord(rank, rank, 0, "here", guards=facts))
     return list(loader_lengths_differ.run(RunEvidence({}, 1, tuple(records), ())))
 
 
-def test_one_that_ends_before_the_others_is_told_with_all_lengths():
+def test_one_that_ends_before_the_others_is_reported_with_all_lengths():
     (finding,) = run((8, 8), (7, 7), (8, 8))
-    assert "have 7 to 8 batches" in finding.summary
-    assert finding.cause == "Batches: 7 on rank 1, 8 on ranks 0,2; the others step on without those."
+    assert "7 to 8" in finding.summary
+    assert "7 on rank 1, 8 on ranks 0,2" in finding.cause
     assert finding.ranks == (0, 1, 2)
 
 

@@ -1,11 +1,13 @@
 """Why ranks came with different operations: the `if` that parts them, their loaders, their models, or none of these."""
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.divergence import Kind, divergence_of
-from distdbg.evidence.recorder.log import read_recorder
-from distdbg.evidence.run import WithoutGradient
+from distdbg.evidence.recorder.reading import read_recorder
+from distdbg.evidence.run import ExceptionFact, WithoutGradient
 from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
 from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder
 
@@ -93,10 +95,54 @@ def test_a_call_among_the_arguments_that_only_some_ranks_make():
     assert found(ranks, sources=line).kind is Kind.RANK_CONDITIONAL
 
 
-def test_a_tie_blames_no_branch():
-    ranks = {0: at(9, "barrier", 4), 1: at(9, "barrier", 4), 2: at(9, "all_reduce", 26), 3: at(9, "all_reduce", 26)}
-    diverged = found(ranks, sources=BRANCHES)
-    assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.MISMATCH, (0, 1, 2, 3), ())
+#: `if` above line 4; line 6 is its other branch, line 26 runs on all; who is apart: who stands in line 4 or the other
+TIES = {
+    ("if rank == 1:", 4): "in it",
+    ("if rank == 1:", 6): "the other",
+    ("if rank != 0:", 4): "the other",
+    ("if rank:", 4): "the other",
+    ("if rank > 0:", 4): "the other",
+    ("if not is_main_process():", 4): "the other",
+    ("if self.is_first_rank and step:", 4): "in it",
+    ("if local_rank in (-1, 0):", 4): "in it",
+    ("if rank % 2:", 4): "both",
+    ("if rank < half:", 4): "both",
+    ("if step == 1:", 4): "unknown",
+}
+
+
+@pytest.mark.parametrize(("condition", "line"), TIES)
+@pytest.mark.parametrize("in_it", [(1,), (0,), (0, 3)])
+def test_of_equally_many_those_are_apart_that_the_if_picks(condition, line, in_it):
+    rest = (1, 2) if len(in_it) == 2 else (1 - in_it[0],)
+    sources = source(line_3=condition, line_4="    train(1)", line_5="else:", line_6="    train(2)", line_26="train(3)")
+    ranks = dict.fromkeys(in_it, at(9, "barrier", line)) | dict.fromkeys(rest, at(9, "all_reduce", 26))
+    diverged = found(ranks, sources=sources)
+    everybody = tuple(sorted((*in_it, *rest)))
+    apart = {"in it": (in_it, rest), "the other": (rest, in_it)}.get(TIES[condition, line], (everybody, ()))
+    assert (diverged.ranks, diverged.others, diverged.sure) == (*apart, False)
+    assert (diverged.kind is Kind.RANK_CONDITIONAL) == (TIES[condition, line] != "unknown")
+
+
+def test_both_branches_of_one_if_are_named():
+    """A server and its client: each does what is meant for it, and which of the two is wrong is not known."""
+    diverged = found({0: at(9, "barrier", 4), 1: at(9, "all_reduce", 6)}, sources=BRANCHES)
+    assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.RANK_CONDITIONAL, (0, 1), ())
+    assert diverged.condition.line == 3
+
+
+def test_an_if_for_each_side_picks_none():
+    sources = source(line_3="if rank == 0:", line_4="    train(1)", line_8="if rank == 1:", line_9="    train(2)")
+    diverged = found({0: at(9, "barrier", 4), 1: at(9, "all_reduce", 9)}, sources=sources)
+    assert (diverged.kind, diverged.ranks, diverged.condition) == (Kind.MISMATCH, (0, 1), None)
+
+
+def test_who_raised_is_apart_from_as_many_that_did_not():
+    made_of = evidence({0: at(9, "barrier", 4), 1: at(9, "all_reduce", 26)}, sources=BRANCHES)
+    error = ExceptionFact(1, "ValueError", "no batch", "", T, uncaught=False)
+    ranks = (made_of.ranks[0], replace(made_of.ranks[1], handling=error))
+    diverged = divergence_of(replace(made_of, ranks=ranks))
+    assert (diverged.kind, diverged.ranks) == (Kind.MISMATCH, (1,))
 
 
 def test_without_the_source_it_is_a_mismatch():
@@ -168,8 +214,8 @@ def test_a_backward_without_its_reduction(reduces, backwards, kind):
     log = recorder(SIGNATURES, history(9, waiting=True))
     many = made(BACKWARD, log=log, page=page(backwards[0]))
     few = waits(9, operation="barrier", page=page(backwards[1]))
-    told = WithoutGradient(count=2, parameters=9, names=("head.weight", "head.bias"), reduces=reduces)
-    diverged = found({0: many, 1: many, 2: few}, without_gradient=told)
+    parameters = WithoutGradient(count=2, parameters=9, names=("head.weight", "head.bias"), reduces=reduces)
+    diverged = found({0: many, 1: many, 2: few}, without_gradient=parameters)
     assert (diverged.kind, diverged.ranks) == (kind, (2,))
 
 

@@ -9,7 +9,8 @@ from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.hang import hang_of
-from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.log import Signatures
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import (
     SIGNATURES,
@@ -73,12 +74,28 @@ def test_loggings_handlers_enter_their_lock_themselves():
     assert judged({0: waits(9), 1: culprit})[0] == [("stuck-on-lock", (1,))]
 
 
+@pytest.mark.parametrize("torch", [TORCH, "/home/me/pytorch/torch", "/opt/torch.zip/torch", "torch"])
+def test_the_waiters_are_not_blamed_wherever_torch_is_installed(torch):
+    """Stacks alone: torch's frames differ from the user's in a source checkout and in an archive, too."""
+
+    def waits_there(rank):
+        dump = blind()(rank)
+        moved = tuple(
+            replace(t, frames=tuple(replace(f, file=f.file.replace(TORCH, torch)) for f in t.frames))
+            for t in dump.last.threads
+        )
+        return replace(dump, looks=tuple(replace(one, threads=moved) for one in dump.looks))
+
+    report = build_report(evidence({0: waits_there, 1: waits_there, 2: waits_there, 3: sleeps(log=False)}))
+    assert roots(report) == [("stuck-in-python", (3,))]
+
+
 def test_two_culprits_are_two_findings():
     ranks = {0: waits(9), 1: sleeps(8), 2: stands_at(READS, call="read"), 3: waits(9)}
     assert sorted(judged(ranks)[0]) == [("stuck-in-python", (1,)), ("stuck-on-io", (2,))]
 
 
-def test_a_rank_without_a_dump_is_suspected_and_the_reason_is_told():
+def test_a_rank_without_a_dump_is_suspected_and_the_reason_is_reported():
     report = build_report(evidence({0: waits(9), 1: waits(9)}, missing={2: "its node is gone"}))
     (found,) = report.findings
     assert (found.id, found.ranks, found.confidence) == ("collective-not-joined", (2,), "possible")
@@ -125,8 +142,10 @@ def test_a_circle_through_one_of_two_that_a_rank_may_wait_for_is_only_likely():
     ranks = {r: made(c10d("recv"), calls=[recv(0)]) for r in (1, 2)}
     for calls, confidence in (([recv(1), recv(2, 1)], "likely"), ([recv(1)], "certain")):
         found = build_report(evidence(ranks | {0: made(c10d("recv"), calls=calls)})).findings
-        told = next(f for f in found if f.id == "group-deadlock")
-        assert told.confidence == confidence and ("may wait for another rank" in told.cause) == (confidence == "likely")
+        deadlock = next(f for f in found if f.id == "group-deadlock")
+        assert deadlock.confidence == confidence and ("may wait for another rank" in deadlock.cause) == (
+            confidence == "likely"
+        )
 
 
 def test_other_collectives_by_the_stacks_alone_are_a_circle_only_likely():
@@ -376,6 +395,8 @@ def test_ranks_that_have_not_used_torch_yet_may_just_keep_a_service():
     (why,) = [u.because for u in report.unknown if "stands still" in u.what]
     assert why.startswith("no rank was found that the others wait for: ranks 0-1: ")
     assert hang_of(built).culprits, "they have made a group"
+    given = replace(unused, events=((1, unused.events[0][1] | {"given": True}),))
+    assert roots(build_report(given)) == [("stuck-on-io", (0, 1))], "a person said how long it may stand"
 
 
 def test_no_dump_is_no_hang():
@@ -397,3 +418,41 @@ def test_16384_ranks_in_seconds():
     assert roots(build_report(case)) == [("stuck-in-python", (777,))]
     assert time.process_time() - begun < 15
     assert hang.standings[777].doing is Doing.PYTHON
+
+
+def test_a_hook_of_the_backward_runs_in_the_engines_own_thread():
+    """A thread that Python began is another one, whatever it does."""
+    backward = (frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 979), user(43), *BOOT)
+    begun = (frame("Thread.run", f"{LIB}/threading.py", 982), frame("Thread._bootstrap", f"{LIB}/threading.py", 1002))
+
+    def prefetches(pid):
+        return thread(pid, (user(50, "prefetch"), *begun), os_id=pid + 1)
+
+    def hooked(pid):
+        return thread(pid, (user(26, "late"),), os_id=pid + 2, name="")
+
+    late = stands_at(backward, threads=(prefetches, hooked))
+    report = build_report(evidence({0: waits(9), 1: waits(9), 2: late}, sources={SCRIPT: "\n" * 25 + "time.sleep(9)"}))
+    assert roots(report) == [("stuck-in-python", (2,))] and ":26" in report.findings[0].summary, report
+    alone = stands_at(backward, threads=(prefetches,), native=("sem_wait",))
+    report = build_report(evidence({0: waits(9), 1: waits(9), 2: alone}))
+    assert roots(report) == [("stuck-in-native", (2,))] and ":43" in report.findings[0].summary, report
+
+
+@pytest.mark.parametrize(("held", "name"), [((True, True), "stuck-in-native"), ((True, False), "stuck-in-python")])
+def test_a_c_function_that_sleeps_with_the_gil_is_no_sleep_of_pythons(held, name):
+    def late(rank):
+        had = sleeps(8)(rank)
+        looks = zip(had.looks, held, strict=True)
+        return replace(had, looks=tuple(
+            replace(look, threads=tuple(replace(t, holds_gil=gil) for t in look.threads)) for look, gil in looks
+        ))  # fmt: skip
+
+    assert judged({0: waits(9), 1: waits(9), 2: late})[0] == [(name, (2,))]
+
+
+def test_progress_before_the_dump_that_was_heard_of_after_it_is_none_after_it():
+    built = evidence({0: waits(9), 1: sleeps(8)}, exit_code=1)
+    for since, hangs in ((-1, True), (1, False)):
+        event = {"event": "went-on", "attempt": 1, "t": T + 7, "since": T + since}
+        assert (hang_of(replace(built, events=((1, event),))) is not None) is hangs

@@ -44,6 +44,22 @@ def test_two_of_each_are_a_tie():
 
 
 @pytest.mark.parametrize(
+    ("calls", "apart"),
+    [
+        pytest.param([called(*[REDUCE] * 4), called(*[REDUCE] * 3, MORE)], (1,), id="a new size"),
+        pytest.param([called(*[REDUCE] * 3, MORE), called(*[REDUCE] * 4)], (0,), id="on rank 0"),
+        pytest.param([called(*[REDUCE] * 2, MORE), called(*[REDUCE] * 3)], (), id="twice is no rule"),
+        pytest.param([called(*[REDUCE] * 3, MORE), called(*[REDUCE] * 3, ("all_reduce", 8))], (), id="both are new"),
+        pytest.param([called(REDUCE, MORE, REDUCE, MORE), called(REDUCE, MORE, REDUCE, REDUCE)], (), id="many sizes"),
+        pytest.param([called(*[REDUCE] * 3, MORE), called(*[REDUCE] * 3, BARRIER)], (), id="another operation"),
+    ],
+)
+def test_of_two_the_one_whose_line_never_had_that_size(calls, apart):
+    found = parted_at_last(dump(*calls), [0])
+    assert (found.tie, found.apart) == (True, apart)
+
+
+@pytest.mark.parametrize(
     "calls",
     [
         pytest.param([called(REDUCE), called(REDUCE)], id="all agree"),

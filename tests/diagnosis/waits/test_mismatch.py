@@ -3,8 +3,9 @@
 from itertools import permutations
 
 from distdbg.diagnosis.timeline.groups import Group
-from distdbg.diagnosis.waits.mismatch import earliest_mismatch
-from distdbg.evidence.recorder.log import GroupLog, Signature, Signatures, read_recorder
+from distdbg.diagnosis.waits.mismatch import LeftOut, earliest_mismatch, left_out
+from distdbg.evidence.recorder.log import GroupLog, Signature, Signatures
+from distdbg.evidence.recorder.reading import read_recorder
 from tests.made_dump import T, recorder
 
 
@@ -38,6 +39,27 @@ def test_the_minority_and_the_majority():
 def test_a_tie_names_both_sides():
     found = first({0: (1, ops(A)), 1: (1, ops(B)), 2: (1, ops(A)), 3: (1, ops(B))})
     assert (found.tie, found.few, found.many) == (True, (0, 1, 2, 3), ())
+
+
+def skipped(before, one, other):
+    """What `left_out` says of two ranks that did `before` and then differ."""
+    found = first({0: (1, ops(*before, one)), 1: (1, ops(*before, other))})
+    return found and left_out(found)
+
+
+def test_of_two_the_one_has_left_out_what_always_came_here():
+    step = (A, A, C, B)
+    assert skipped(step * 4 + (A, A), B, C) == LeftOut((0,), 3)
+    assert skipped(step * 4 + (A, A), A, C) == LeftOut((0,), 3), "the rest of the step"
+    assert skipped(step * 4 + (A, A), C, B) == LeftOut((1,), 3)
+    assert skipped(step * 4 + (A,), C, A) == LeftOut((0,), 3)
+
+
+def test_the_past_does_not_say_who_is_right_where_it_knows_no_such_step():
+    assert skipped((A, A, C, B) * 2 + (A, A), B, C) is None, "twice is no rule"
+    assert skipped((A,) * 40, B, A) is None, "a first barrier may be meant"
+    assert skipped((A,) * 9 + (B,) + (A,) * 4 + (B,) + (A,) * 4, B, A) is None, "steps of many lengths"
+    assert skipped((), B, A) is None
 
 
 def test_three_sides_of_which_the_largest_is_right():

@@ -85,7 +85,7 @@ def test_a_line_that_says_nothing_of_ranks(source):
     assert condition_of(source, line_of(source)) is None
 
 
-def test_the_line_of_the_condition_is_told():
+def test_the_line_of_the_condition_is_reported():
     found = condition_of("\n\nif rank == 0:\n    a()\n    X()\n", 5)
     assert found is not None and found.line == 3
     assert condition_of("\n\nif rank == 0:\n    a()\n    X()\n", 3) is None, "the test itself runs on all"

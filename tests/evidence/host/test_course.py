@@ -4,9 +4,9 @@ from distdbg.evidence.host.course import courses
 
 
 def test_looks_by_rank_with_the_memory_of_their_gpus():
-    told = [{"rank": 0, "step": 5, "step_ms": 2.5, "rss": 10}, {"rank": 1, "step": 6}]
+    rows = [{"rank": 0, "step": 5, "step_ms": 2.5, "rss": 10}, {"rank": 1, "step": 6}]
     gpus = [{"memory_used": 7, "ranks": [1]}, {"memory_used": 5, "ranks": [1]}, {"memory_used": 3, "ranks": []}]
-    found = courses([(1, {"t": 3.0, "ranks": told, "gpus": gpus})])
+    found = courses([(1, {"t": 3.0, "ranks": rows, "gpus": gpus})])
     assert (found[0][0].step_ms, found[0][0].rss, found[0][0].gpu_used) == (2.5, 10, None)
     assert (found[1][0].step, found[1][0].gpu_used) == (6, 12)
 

@@ -1,6 +1,6 @@
 import random
 
-from distdbg.evidence.host.probe_lines import Unpacker, pack
+from distdbg.evidence.host.probe_lines import ProbeUnpacker, pack
 
 GENERATOR = random.Random(1)
 VALUE = {"names": {"hostname": "node1"}, "long": [GENERATOR.random() for _ in range(500)]}
@@ -9,17 +9,17 @@ VALUE = {"names": {"hostname": "node1"}, "long": [GENERATOR.random() for _ in ra
 def test_lines_of_two_nodes_mixed_with_noise_come_out_whole():
     first, second = list(pack("node1", "looked", VALUE)), list(pack("node2", "looked", VALUE | {"x": "\n é"}))
     assert len(first) > 5 and max(map(len, first)) < 900  # Slurm cuts at 1024
-    unpacker = Unpacker()
-    told = []
+    unpacker = ProbeUnpacker()
+    messages = []
     for one, two in zip(first, second[: len(first)], strict=True):
-        told += [unpacker.take(f"0: {one}\r\n"), unpacker.take("Welcome to node1!\n"), unpacker.take(two)]
-    told += [unpacker.take(line) for line in second[len(first) :]]
-    assert [one for one in told if one] == [("node1", "looked", VALUE), ("node2", "looked", VALUE | {"x": "\n é"})]
+        messages += [unpacker.take(f"0: {one}\r\n"), unpacker.take("Welcome to node1!\n"), unpacker.take(two)]
+    messages += [unpacker.take(line) for line in second[len(first) :]]
+    assert [one for one in messages if one] == [("node1", "looked", VALUE), ("node2", "looked", VALUE | {"x": "\n é"})]
     assert unpacker.noise[0] == "Welcome to node1!"
 
 
-def test_what_is_broken_is_not_told():
-    unpacker = Unpacker()
+def test_what_is_broken_is_not_reported():
+    unpacker = ProbeUnpacker()
     line = next(iter(pack("n", "met", {"a": 1})))
     assert unpacker.take(line[:-6]) is None
     assert unpacker.take("distdbg-probe n met 1/1 AAAA") is None

@@ -97,7 +97,7 @@ def test_the_host_at_one_end_of_every_report_is_it(run):
     assert "retries exceeded" in report.findings[0].summary
 
 
-def test_two_ends_that_complain_of_one_another_are_not_told_apart(run):
+def test_two_ends_that_complain_of_one_another_are_both_suspected(run):
     address = "{}:1:1 [0] NCCL INFO Bootstrap: Using eth0:{}<0>\n".format
     report = finish(
         run,

@@ -8,7 +8,7 @@ from distdbg.evidence.logs.rank_names import rank_of_name, rank_that_is_said
     [
         ("nccl_trace_rank_3", 3), ("/tmp/x/host7_12", 12), ("host7-0012.json", 12), ("rank5.json", 5), ("17", 17),
         ("RANK_2.pyspy.txt", 2), ("fr.rank-8.pickle", 8), ("rank3.2.json", 3), ("stacks/00003.1.json", 3),
-        ("logs/none_x/attempt_0/6/stderr.log", 6), ("run/ranks/00011/stderr.log", 11), ("node2/trace_4.bin", 4),
+        ("logs/none_x/attempt_0/6/stderr.log", None), ("run/ranks/00011/stderr.log", 11), ("node2/trace_4.bin", 4),
         ("trace", None), ("trace_12345678", None), ("v2.txt.x", None), ("a/3/trace", None), ("rank_12_of_rank_64", 64),
         ("nccl_trace_rank_-1", None), ("-1", None), ("x--1", None), ("fr_-3.json", None), ("host-7", 7),
         ("nccl_trace_rank_9999999", None), ("9999999", None), ("trace-²", None),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.logs.watchdog import nccl_error, read_watchdogs
+from distdbg.evidence.logs.watchdog import Watchdogs, nccl_error
 from distdbg.evidence.recorder.log import Signatures
 
 
@@ -24,7 +24,9 @@ def status(rank, about, enqueued, completed, *, group="PG ID 0 PG GUID 0(default
 
 def read(*lines, rank=None):
     signatures = Signatures()
-    return read_watchdogs(lines, rank).recorders(signatures), signatures
+    found = Watchdogs()
+    found.read(lines, rank)
+    return found.recorders(signatures), signatures
 
 
 def test_what_timed_out_and_what_was_enqueued():
@@ -95,3 +97,21 @@ def test_an_error_of_nccl_with_its_own_words():
     assert error is not None and error.line == 2
     assert error.message.endswith("NCCL version 2.29.7 (Connection closed by 10.0.0.1<4>)")
     assert nccl_error("step 3\nLast error:\nnone\n") is None
+
+
+@pytest.mark.parametrize("operation", ["SEND", "RECV", "COALESCED"])
+def test_the_numbers_of_transfers_are_not_compared(operation):
+    """Each rank counts its own: that rank 1 has enqueued fewer says nothing."""
+    found, _ = read(timed_out(0, 37, operation, size=0), status(0, 37, 37, 36), status(1, 5, 5, 5))
+    assert (found[0].groups, [(t.group, t.peer, t.done) for t in found[0].transfers]) == ({}, [("0", None, False)])
+
+
+def test_several_logs_tell_together_and_a_rank_of_itself_first():
+    lag = "[rank0]:[E1125]   - [2] finished collective #7, but didn't join collective #8 (count from 1)"
+    found = Watchdogs()
+    found.read([timed_out(0, 8), status(0, 8, 9, 7), lag], 0, "logs/0")
+    found.read([status(2, 8, 7, 7)], 2, "logs/2")
+    logs = found.recorders(Signatures(), operations=False)
+    assert (logs[0].groups["0", "nccl"].first_open, logs[0].groups["0", "nccl"].last) == (None, 9)
+    assert (logs[2].groups["0", "nccl"].completes(7), logs[2].groups["0", "nccl"].completes(8)) == (True, False)
+    assert found.paths == {0: "logs/0", 2: "logs/0"}

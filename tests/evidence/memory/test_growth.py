@@ -1,4 +1,4 @@
-"""What grows for ever is told from what grows and stops: series as real programs have them."""
+"""Growth without end is distinguished from growth that stops: series as real programs have them."""
 
 import random
 

@@ -123,7 +123,7 @@ def test_the_peaks_dot_lies_on_a_drawn_area(spike):
     assert min(top for _, _, top in flat) == pytest.approx(y, abs=0.1) and 0 < y < HEIGHT
 
 
-def test_users_lines_stand_on_top_and_kinds_are_told():
+def test_users_lines_are_on_top_and_kinds_are_named():
     made = Made()
     made.recording = False
     before = [made.alloc(9 * MIB, model_init())]
@@ -229,15 +229,15 @@ def test_what_was_allocated_before_recording_has_a_kind_of_its_own():
     weight, other = made.alloc(40 * MIB), made.alloc(9 * MIB)
     made.recording = True
     train(made, 4)
-    told = snapshot(made)
-    (answer,) = analyse(told)
+    raw = snapshot(made)
+    (answer,) = analyse(raw)
     assert answer.peak.kinds["before recording"] == 49 * MIB and "unattributed" not in answer.peak.kinds
     assert answer.peak.phases["before recording"] == 49 * MIB
     (unknown,) = [u for u in memory_report([answer]).unknown if "before recording" in u.because]
     assert "49.0 MiB" in unknown.what
-    told = snapshot(made)
-    told[KEY] = {"schema": "distdbg.owners/1", "left_out": 4, "blocks": [[0, weight, 40 * MIB, "parameters", "w"]]}
-    (named,) = analyse(told)
+    raw = snapshot(made)
+    raw[KEY] = {"schema": "distdbg.owners/1", "left_out": 4, "blocks": [[0, weight, 40 * MIB, "parameters", "w"]]}
+    (named,) = analyse(raw)
     assert named.peak.kinds["before recording"] == 9 * MIB and named.peak.kinds["parameters"] == 48 * MIB and other
 
 
@@ -310,7 +310,7 @@ def test_blocks_that_another_stream_still_uses_stand_until_they_are_complete():
     assert one(made).peak.active == 6 * MIB
 
 
-def test_the_ring_that_dropped_its_oldest_events_is_told_from_a_late_start():
+def test_the_ring_that_dropped_its_oldest_events_differs_from_a_late_start():
     ring, late = Made(most_events=300), Made()
     train(ring, 10)
     late.recording = False
@@ -409,7 +409,7 @@ def longer(steps, logits):
 def test_sequences_sorted_by_length_are_no_leak():
     answer = one(longer(40, 1 << 19))
     assert answer.steps >= 38 and answer.leaks == () and "memory-leak" not in ids(answer)
-    assert "model.py:50 forward (and 1 more) makes anew in each step" in answer.leaks_unknown
+    assert "model.py:50 forward (and 1 more)" in answer.leaks_unknown
 
 
 def test_what_is_made_longer_with_each_step_is_a_leak_however_much_its_copying_takes():
@@ -541,7 +541,7 @@ def test_a_batch_that_did_not_fit_and_a_training_after_it_are_no_failure():
     made.free(first)
     train(made, 8)
     (found,) = [f for f in memory_report([one(made)]).findings if f.id == "cuda-oom"]
-    assert found.severity == "info" and "short, by 100 MiB; it went on for 7 steps" in found.summary
+    assert found.severity == "info" and "100 MiB" in found.summary and "7 steps" in found.summary
 
 
 def test_a_leak_that_fills_the_device_is_named_in_the_error():
@@ -643,7 +643,7 @@ def test_a_request_of_a_private_pool_has_that_pools_holes():
     assert made.alloc(30 * MIB, script(3), pool=(0, 1)) is None
     for at in graph[2:]:
         made.free(at)
-    made.release()  # all of it: the pools of what was there then are told by the events alone
+    made.release()  # all of it: the pools of what was there then are known by the events alone
     oom = one(made).oom
     assert (oom.verdict, oom.free_usable, oom.largest_hole) == ("fragmented", 36 * MIB, 18 * MIB)
     assert oom.reserved == 180 * MIB and oom.free_inside == 144 * MIB
@@ -701,7 +701,7 @@ def test_a_hole_that_was_large_enough_is_what_is_cited():
     made.free(made.alloc(300 * MIB, script(1)))
     made.record("oom", 200 * MIB, made.frames(script(2)), device_free=0)
     first = memory_report([one(made)]).findings[0]
-    assert "torch's own segments had a hole of 300 MiB, so that something else refused it" in first.summary
+    assert "300 MiB" in first.summary
     assert "max_split_size_mb" in first.remedy and "per_process" not in first.remedy and first.confidence == "likely"
 
 
@@ -711,7 +711,7 @@ def test_a_limit_of_the_process_is_neither():
     made.alloc(60 * MIB, script(2))
     made.events[-1]["device_free"] = 900 * MIB
     first = memory_report([one(made)]).findings[0]
-    assert "the device had 900 MiB free, so that something else refused it" in first.summary
+    assert "900 MiB free" in first.summary
     assert "set_per_process_memory_fraction" in first.remedy and "max_split" not in first.remedy
 
 
@@ -757,8 +757,8 @@ def test_shapes_that_vary_leave_holes_and_a_few_sizes_do_not():
     assert answer.peak.reserved > 3 * answer.peak.active
     assert found[0].id == "fragmentation" and "pad inputs to a few sizes" in found[0].remedy
     assert "with every step, " in found[0].summary
-    assert "New segments were asked for by model.py:72 attend (" in found[0].cause
-    assert "of segments stand empty at the end" in found[0].cause, "the last batch was let go"
+    assert "model.py:72 attend" in found[0].cause
+    assert "empty at the end" in found[0].cause, "the last batch was let go"
     assert "expandable_segments" in found[0].remedy and "memory-leak" not in [f.id for f in found]
     few = varying(20 + 40 * (n % 4) for n in range(200))
     assert "fragmentation" not in ids(one(few)), "padded to four sizes: what was reserved once is used again"

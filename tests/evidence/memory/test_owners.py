@@ -28,9 +28,9 @@ def block_of(*innermost):
 
 
 def owned(made, blocks, **more):
-    told = snapshot(made)
-    told[KEY] = {"schema": "distdbg.owners/1", "left_out": 0, "blocks": blocks, "forwards": FORWARDS, **more}
-    return told
+    with_names = snapshot(made)
+    with_names[KEY] = {"schema": "distdbg.owners/1", "left_out": 0, "blocks": blocks, "forwards": FORWARDS, **more}
+    return with_names
 
 
 def built():
@@ -101,8 +101,8 @@ def test_a_name_is_of_what_stood_when_the_file_was_written():
     assert again == address
     for _ in range(3):
         made.alloc(MIB, block_of(LINEAR, CALL))
-    told = owned(made, [[0, again, 8 * MIB, "parameters", "late.weight"]])
-    (answer,) = analyse(told)
+    raw = owned(made, [[0, again, 8 * MIB, "parameters", "late.weight"]])
+    (answer,) = analyse(raw)
     assert answer.last.modules["late"] == {"parameters": 8 * MIB}
     made.free(again)
     (after,) = analyse(owned(made, [[0, again, 8 * MIB, "parameters", "late.weight"]]))
@@ -116,7 +116,7 @@ def test_what_came_to_that_address_while_names_were_looked_up_is_not_taken_for_i
     assert answer.peak.modules["layers.*"]["parameters"] == 8 * MIB
 
 
-def test_of_many_more_than_are_told_those_made_in_a_model_are_still_parameters():
+def test_of_many_more_than_are_reported_those_made_in_a_model_are_still_parameters():
     made, blocks, _ = built()
     (answer,) = analyse(owned(made, blocks, left_out=7))
     assert answer.peak.kinds["parameters"] == 18 * MIB

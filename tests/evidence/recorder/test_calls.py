@@ -15,21 +15,21 @@ def written(tmp_path):
     """(a function to call with a frame, a function that reads)."""
     subscribers = []
     log = CallLog(str(tmp_path / "00000"))
-    bus = SimpleNamespace(subscribe=lambda _event, told: subscribers.append(told))
+    bus = SimpleNamespace(subscribe=lambda _event, record: subscribers.append(record))
     log.subscribe(bus, SimpleNamespace(caller=lambda: lambda: None, transfer=lambda: lambda: None))
     raw, sites = tmp_path / "00000.calls", tmp_path / "00000.sites"
     return subscribers[0], lambda: read_calls(raw.read_bytes(), sites.read_text())
 
 
-TORCHS = {"told": lambda: None}
+TORCHS = {"record": lambda: None}
 exec(  # a module of its own, as torch.distributed is one
-    "import sys\ndef all_reduce(tensor, group=None): told(sys._getframe())\n"
-    "def all_gather(tensor_list, tensor): told(sys._getframe())\n"
-    "def all_to_all_single(output, tensor): told(sys._getframe())\n"
-    "def irecv(tensor, src, group=None, group_src=None): told(sys._getframe())\n"
+    "import sys\ndef all_reduce(tensor, group=None): record(sys._getframe())\n"
+    "def all_gather(tensor_list, tensor): record(sys._getframe())\n"
+    "def all_to_all_single(output, tensor): record(sys._getframe())\n"
+    "def irecv(tensor, src, group=None, group_src=None): record(sys._getframe())\n"
     "def recv(tensor, src): irecv(tensor, src)\n"
-    "def isend(tensor, dst): told(sys._getframe())\n"
-    "def gather(tensor, dst): told(sys._getframe())\n"
+    "def isend(tensor, dst): record(sys._getframe())\n"
+    "def gather(tensor, dst): record(sys._getframe())\n"
     "def gather_object(thing, dst): gather(thing, dst)\n"
     "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
     "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n"
@@ -40,8 +40,8 @@ exec(  # a module of its own, as torch.distributed is one
 
 
 def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     TORCHS["all_reduce"](None)
     line = sys._getframe().f_lineno - 1
     TORCHS["recv"](None, src=3)
@@ -54,8 +54,8 @@ def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
 
 def test_a_call_is_kept_without_its_line_where_there_is_no_room_for_it(tmp_path):
     with tiny_file_system(tmp_path / "shm", f"{CALLS_BYTES}") as full:
-        told, read = written(full)
-        TORCHS["told"] = told
+        record, read = written(full)
+        TORCHS["record"] = record
         TORCHS["all_reduce"](None)
         TORCHS["all_reduce"](None)
         assert [(call.line, call.operation) for call in read()] == [(0, "")] * 2
@@ -66,8 +66,8 @@ def test_a_call_is_kept_without_its_line_where_there_is_no_room_for_it(tmp_path)
 
 
 def test_the_rank_within_a_group_becomes_that_within_the_world(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     TORCHS["batch_isend_irecv"]("pair", 1)
     TORCHS["batch_isend_irecv"]("pair", 7)
     TORCHS["batch_isend_irecv"](None, 3)
@@ -75,8 +75,8 @@ def test_the_rank_within_a_group_becomes_that_within_the_world(tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     for _ in range(CALLS + 10):
         TORCHS["all_reduce"](None)
     TORCHS["recv"](None, 1)
@@ -94,8 +94,8 @@ def test_what_is_no_such_file_is_empty(tmp_path):
 
 
 def test_a_transfer_is_numbered_by_its_peer_and_its_way(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     for peer in (1, 2, 1, None):
         TORCHS["recv"](None, peer)
     TORCHS["isend"](None, 1)
@@ -104,8 +104,8 @@ def test_a_transfer_is_numbered_by_its_peer_and_its_way(tmp_path):
 
 
 def test_numbers_begin_anew_before_they_are_too_long(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     for _ in range(NUMBERS + 2):
         TORCHS["recv"](None, 2**31 - 2)
     newest = read()[-3:]
@@ -114,8 +114,8 @@ def test_numbers_begin_anew_before_they_are_too_long(tmp_path):
 
 
 def test_the_root_of_a_gather_is_kept(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     TORCHS["gather_object"](None, 3)
     (call,) = read()
     assert (call.operation, call.peer, call.number) == ("gather_object", 3, 1)
@@ -123,16 +123,16 @@ def test_the_root_of_a_gather_is_kept(tmp_path):
 
 def test_the_group_of_all_has_one_name_and_who_is_no_member_calls_nothing(tmp_path):
     """torch puts it in place of None in some functions before it asks, and not in others."""
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     for group in (None, "all", -100, "pair"):
         TORCHS["all_reduce"](torch.ones(1), group=group)
     assert [(c.group, c.number) for c in read()] == [("", 1), ("", 2), ("1", 1)]
 
 
 def test_what_must_be_equally_large_on_every_rank_is_kept(tmp_path):
-    told, read = written(tmp_path)
-    TORCHS["told"] = told
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
     TORCHS["all_reduce"](torch.ones(5, 8))
     TORCHS["all_gather"]([torch.ones(3), torch.ones(4, dtype=torch.int64)], torch.ones(3))
     TORCHS["all_to_all_single"](torch.ones(3), torch.ones(5))  # parts may differ

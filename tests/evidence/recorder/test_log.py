@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 
-from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.recorder.packed import Unpacker, pack
+from distdbg.evidence.recorder.reading import read_recorder
 
 
 def entry(sequence, operation="nccl:all_reduce", *, group=("0", "default_pg"), sizes=((4, 4),), **fields):
@@ -52,7 +53,7 @@ def test_parts_of_one_coalesced_call_are_one():
     assert (list(log.sequence), bytes(log.done)) == ([1, 2], b"\0\0")
 
 
-def test_what_may_differ_by_right_is_not_told_apart():
+def test_fields_that_may_differ_share_a_number():
     signatures = Signatures()
     one = read_recorder(dump(entry(1, "nccl:gather", sizes=((2,),)), entry(2, sizes=((3,),))), signatures)
     two = read_recorder(dump(entry(1, "nccl:all_to_all", sizes=((2,),)), entry(2, sizes=((4,),))), signatures)
@@ -185,5 +186,15 @@ def test_a_batch_of_transfers_is_done_when_its_last_entry_is():
 
 
 def test_a_coalesced_collective_is_done_when_its_last_entry_is():
-    parts = entry(4, "nccl:reduce"), entry(4, "nccl:reduce"), entry(4, "nccl:coalesced", state="completed", sizes=())
-    assert read_recorder(dump(*parts), Signatures()).groups["0", "nccl"].first_open is None
+    for closes in ("nccl:coalesced", "nccl:ALLGATHER_coalesced"):
+        parts = entry(4, "nccl:reduce"), entry(4, "nccl:reduce"), entry(4, closes, state="completed", sizes=())
+        assert read_recorder(dump(*parts), Signatures()).groups["0", "nccl"].first_open is None
+
+
+def test_durations_and_what_is_lost_come_back_from_a_process():
+    signatures = Signatures()
+    entries = [entry(n, state="completed", record_id=n + 4, duration_ms=ms) for n, ms in ((1, 2.5), (2, "x"), (3, 4.0))]
+    log = read_recorder(dump(*entries), signatures)
+    head, _, body = pack(log, signatures, 0).partition(b"\n")
+    back = Unpacker(Signatures()).unpack(json.loads(head), body)
+    assert (log.overrun, back.overrun, list(back.groups["0", "nccl"].duration)) == (True, True, [2.5, 0.0, 4.0])

@@ -1,4 +1,4 @@
-"""NCCL's own counts: who is behind and waits for nobody, and where nobody can be told."""
+"""NCCL's own counts: ranks that are behind and wait for no rank, and cases without such a rank."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def communicator(name, counts, missing=()):
     }  # fmt: skip
 
 
-def told(*communicators):
+def ras_answer(*communicators):
     return {"nccl_version": "2.28.9", "communicators_count": len(communicators), "communicators": list(communicators),
             "ras": {"collection_time_sec": 0.01, "timeouts_count": 0}}  # fmt: skip
 
@@ -40,7 +40,9 @@ BACK = communicator("0xb", counts(r2=5, r0=4))
 
 
 def late(*communicators):
-    return [(one.communicator.name, one.pids, one.count, one.most) for one in behind(read_ras(told(*communicators)))]
+    return [
+        (one.communicator.name, one.pids, one.count, one.most) for one in behind(read_ras(ras_answer(*communicators)))
+    ]
 
 
 def test_the_one_that_waits_for_nobody():
@@ -58,29 +60,32 @@ def test_the_one_that_waits_for_nobody():
         (communicator("0xa", {0: {"AllReduce": 3, "Reduce": 4}, 1: {"AllReduce": 4, "Reduce": 3}}),),
     ],
 )
-def test_nobody_can_be_told(communicators):
+def test_no_rank_is_behind(communicators):
     assert late(*communicators) == []
 
 
 def test_who_is_out_of_reach():
-    found = read_ras(told(communicator("0xa", counts(r0=18), missing=[(1, True, False), (2, True, True)])))
+    found = read_ras(ras_answer(communicator("0xa", counts(r0=18), missing=[(1, True, False), (2, True, True)])))
     assert unreachable(found) == {1001: "does not answer", 1002: "is considered dead"}
-    assert unreachable(read_ras(told(communicator("0xa", counts(r0=18), missing=[(1, False, False)])))) == {}
+    assert unreachable(read_ras(ras_answer(communicator("0xa", counts(r0=18), missing=[(1, False, False)])))) == {}
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"communicators": 3}, {"communicators": [{"hash": 1, "size": "x"}]},
-    told({"hash": "0xa", "size": 2, "ranks": [{"rank": None, "pid": 5}, 7, {"rank": 0, "pid": -1}]})])  # fmt: skip
+    ras_answer({"hash": "0xa", "size": 2,
+               "ranks": [{"rank": None, "pid": 5}, 7, {"rank": 0, "pid": -1}]})])  # fmt: skip
 def test_what_is_no_answer_is_left_out(value):
     assert read_ras(value) == ()
 
 
 def judged(ranks, *communicators):
     known = evidence(ranks)
-    dump = replace(known.dump, communicators=read_ras(told(*communicators)), communicators_path="dump/nccl-ras.json")
+    dump = replace(
+        known.dump, communicators=read_ras(ras_answer(*communicators)), communicators_path="dump/nccl-ras.json"
+    )
     return build_report(replace(known, dump=dump))
 
 
-def test_stacks_that_look_alike_are_told_apart():
+def test_stacks_that_look_alike_are_distinguished():
     alike = {rank: blind("all_reduce") for rank in range(4)}
     assert roots(judged(alike)) == []
     report = judged(alike, WORLD)

@@ -8,7 +8,8 @@ import pytest
 from distdbg.collect.runs.explaining import load
 from distdbg.diagnosis.verdict import build_report
 from distdbg.errors import EvidenceUnreadable
-from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.log import Signatures
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.model import MOST_RANKS
 from tests.evidence.recorder.test_log import dump, entry
 
@@ -17,18 +18,18 @@ def groups(ranks):
     return {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
 
 
-def written(folder, ranks, *, entries=None, told=None, name="nccl_trace_rank_{}"):
+def written(folder, ranks, *, entries=None, groups_entry=None, name="nccl_trace_rank_{}"):
     """A healthy set; `entries` of rank 0 are others, and so is what all tell of the group."""
     good = [entry(n, state="completed", retired=True) for n in (1, 2)]
-    told = groups(str(list(range(ranks)))) if told is None else told
+    groups_entry = groups(str(list(range(ranks)))) if groups_entry is None else groups_entry
     for rank in range(ranks):
         own = entries if entries is not None and rank == 0 else good
-        (folder / name.format(rank)).write_text(json.dumps(dump(*own, groups=told)))
+        (folder / name.format(rank)).write_text(json.dumps(dump(*own, groups=groups_entry)))
     return folder
 
 
-def losses(entries, told=None):
-    return list(read_recorder(dump(*entries, groups=told or {}), Signatures()).losses())
+def losses(entries, groups_entry=None):
+    return list(read_recorder(dump(*entries, groups=groups_entry or {}), Signatures()).losses())
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,15 @@ def test_a_list_of_ranks_that_cannot_be_right(ranks, because):
     assert any(word in log.unused_ranks["0"] for word in because.split("|"))
 
 
+def test_an_empty_list_of_ranks_is_none_and_nothing_is_wrong_with_it():
+    """Torch writes one for a group that has only a backend of another kind."""
+    log = read_recorder(dump(entry(1), groups=groups("[]")), Signatures())
+    assert (log.groups["0", "nccl"].ranks, log.unused_ranks) == ((), {})
+
+
 def test_two_million_ranks_take_neither_time_nor_memory(tmp_path):
     many = "[" + ", ".join(map(str, range(2_000_000))) + "]"
-    written(tmp_path, 2, told=groups(many))
+    written(tmp_path, 2, groups_entry=groups(many))
     begun = time.process_time()
     evidence = load([tmp_path])
     assert len(evidence.ranks) == 2
@@ -89,9 +96,9 @@ def test_two_million_ranks_take_neither_time_nor_memory(tmp_path):
 def test_what_is_lost_is_in_the_report_and_decides_the_exit_code(tmp_path):
     written(tmp_path, 2, entries=[entry(1, state="completed"), {"x": 1}, None])
     report = build_report(load([tmp_path]))
-    told = [u.what for u in report.unknown if "entries" in u.what]
-    assert [what.removesuffix(" entries")[-6:] for what in told] == ["1 of 3", "1 of 3"]
-    assert all("rank 0" in what for what in told)
+    incomplete = [u.what for u in report.unknown if "entries" in u.what]
+    assert [what.removesuffix(" entries")[-6:] for what in incomplete] == ["1 of 3", "1 of 3"]
+    assert all("rank 0" in what for what in incomplete)
     assert report.undecided
 
 

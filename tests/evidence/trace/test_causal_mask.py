@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.evidence.trace.lines import lines_of
-from distdbg.evidence.trace.places import Place
+from distdbg.evidence.trace.places import TracePlace
 
 CALL = "    return scaled_dot_product_attention(q, k, v, attn_mask={})\n"
 CAUSAL = [
@@ -28,7 +28,7 @@ NOT = [
 
 def lines(source, at=0):
     number = next(n for n, line in enumerate(source.splitlines(), 1) if line.startswith("def forward"))
-    return lines_of(source, Place("train.py", number, "forward", "scaled_dot_product_attention", at), "masked")
+    return lines_of(source, TracePlace("train.py", number, "forward", "scaled_dot_product_attention", at), "masked")
 
 
 @pytest.mark.parametrize("mask", CAUSAL)

@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.evidence.trace.lines import lines_of
-from distdbg.evidence.trace.places import Place
+from distdbg.evidence.trace.places import TracePlace
 
 SOURCE = """\
 import torch
@@ -33,17 +33,17 @@ total = sum(one.cpu() for one in values)
 @pytest.mark.parametrize(
     ("place", "lines"),
     [
-        (Place("t.py", 3, "evaluate", "item"), (7,)),  # Python has a function begin at its decorator
-        (Place("t.py", 9, "evaluate", "item"), (7,)),  # or where it stood
-        (Place("t.py", 3, "evaluate", "tolist"), (11,)),
-        (Place("t.py", 5, "inner", "item"), (6,)),
-        (Place("t.py", 15, "step", "item"), (17, 18)),
-        (Place("t.py", 15, "step", ""), (16,)),
-        (Place("t.py", 20, "<module>", "item"), (20,)),
-        (Place("t.py", 20, "<listcomp>", "item"), (20,)),
-        (Place("t.py", 21, "<genexpr>", "cpu"), (21,)),
-        (Place("t.py", 1, "evaluate", "item"), ()),  # another version of the file
-        (Place("t.py", 15, "other", "item"), ()),
+        (TracePlace("t.py", 3, "evaluate", "item"), (7,)),  # Python has a function begin at its decorator
+        (TracePlace("t.py", 9, "evaluate", "item"), (7,)),  # or where it stood
+        (TracePlace("t.py", 3, "evaluate", "tolist"), (11,)),
+        (TracePlace("t.py", 5, "inner", "item"), (6,)),
+        (TracePlace("t.py", 15, "step", "item"), (17, 18)),
+        (TracePlace("t.py", 15, "step", ""), (16,)),
+        (TracePlace("t.py", 20, "<module>", "item"), (20,)),
+        (TracePlace("t.py", 20, "<listcomp>", "item"), (20,)),
+        (TracePlace("t.py", 21, "<genexpr>", "cpu"), (21,)),
+        (TracePlace("t.py", 1, "evaluate", "item"), ()),  # another version of the file
+        (TracePlace("t.py", 15, "other", "item"), ()),
     ],
 )
 def test_lines(place, lines):
@@ -51,4 +51,4 @@ def test_lines(place, lines):
 
 
 def test_a_source_that_is_none():
-    assert lines_of("def broken(:", Place("t.py", 1, "broken", "item")) == ()
+    assert lines_of("def broken(:", TracePlace("t.py", 1, "broken", "item")) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.trace.events import Trace
+from distdbg.evidence.trace.events import ProfileTrace
 from distdbg.evidence.trace.marks import BACKWARD, COMPUTING, FORWARD, LOADER, OPTIMIZER, TRACK
 from distdbg.evidence.trace.phases import PARTS, find_phases, find_steps
 from tests.evidence.trace.cuda_trace import CudaTrace
@@ -13,7 +13,7 @@ STEPS = 5
 
 def parts(inside):
     """us of each part of a typical step; `inside(built, at)` says what is in each of them, its step's mark aside."""
-    built, trace = CudaTrace(), Trace()
+    built, trace = CudaTrace(), ProfileTrace()
     for n in range(STEPS):
         built.host("user_annotation", f"distdbg:step {n + 1}", n * STEP, STEP, tid=TRACK)
         inside(built, n * STEP)
@@ -31,17 +31,17 @@ def mark(built, name, begin, until):
     built.host("user_annotation", name, begin, until - begin, tid=TRACK)
 
 
-def step_of(built, at, *, batch=True, heard=True, torchs=False):
+def step_of(built, at, *, batch=True, marked=True, torchs=False):
     """A batch at 1000, moved at 2000 and waited over; the forward at 4000, the loss at 6000, the backward at 7000."""
     if batch and torchs:
         built.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 1000)
     elif batch:
         mark(built, LOADER, at, at + 1000)
-        mark(built, COMPUTING, at + 1000, at + (4000 if heard else 7000))
+        mark(built, COMPUTING, at + 1000, at + (4000 if marked else 7000))
     built.host("cpu_op", "aten::to", at + 2000, 100)
-    if heard and torchs:
+    if marked and torchs:
         built.host("user_annotation", "DistributedDataParallel.forward", at + 4000, 2000)
-    elif heard:
+    elif marked:
         mark(built, FORWARD, at + 4000, at + 6000)
         mark(built, COMPUTING, at + 6000, at + 7000)
     built.host("cpu_op", "aten::linear", at + 4500, 1000)
@@ -58,13 +58,13 @@ def test_from_a_batch_to_the_forward_that_is_heard_is_preparing_and_the_loss_is_
 
 
 def test_without_a_forward_that_is_heard_it_begins_at_the_first_operator():
-    found = parts(lambda built, at: step_of(built, at, heard=False))
+    found = parts(lambda built, at: step_of(built, at, marked=False))
     assert found == {"data wait": 1000, "preparing": 1000, "forward": 5000, **AFTER, "other": 500}
 
 
 def test_without_a_batch_nobody_knows_what_came_before_the_forward():
     assert parts(lambda built, at: step_of(built, at, batch=False)) == {"forward": 3000, **AFTER, "other": 4500}
-    found = parts(lambda built, at: step_of(built, at, batch=False, heard=False))
+    found = parts(lambda built, at: step_of(built, at, batch=False, marked=False))
     assert found == {"forward": 5000, **AFTER, "other": 2500}
 
 
@@ -75,7 +75,7 @@ def test_traces_of_torch_alone_tell_it_too():
 
 def test_gradients_that_are_cleared_before_the_forward_are_no_part_of_it():
     def inside(built, at):
-        step_of(built, at, heard=False)
+        step_of(built, at, marked=False)
         built.host("user_annotation", "Optimizer.zero_grad#SGD.zero_grad", at + 1200, 300)
         built.host("cpu_op", "aten::zero_", at + 1250, 200)
 

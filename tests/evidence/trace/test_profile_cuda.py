@@ -7,7 +7,7 @@ import pytest
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.attention import fused
-from distdbg.evidence.trace.events import Trace
+from distdbg.evidence.trace.events import ProfileTrace
 from distdbg.evidence.trace.profile import digest
 from distdbg.evidence.trace.text import TraceSplitter
 from distdbg.report.profile_document import profile_sections
@@ -24,7 +24,7 @@ def shown(profiles, width):
 
 
 def read(built):
-    splitter, trace = TraceSplitter(), Trace()
+    splitter, trace = TraceSplitter(), ProfileTrace()
     for event in splitter.feed(built.text):
         trace.add(event)
     return digest(trace, splitter.header, "rank3.json", None, lambda place, kind: ())
@@ -214,7 +214,7 @@ def small(built, at):
 def test_small_kernels():
     profile = read(build(small))
     (finding,) = findings(profile)
-    assert finding.id == "small-kernels" and "100% of 600 kernels a step" in finding.summary
+    assert finding.id == "small-kernels" and "100% of 600 kernels" in finding.summary
     assert profile.device.busy == pytest.approx(0.24, abs=0.01)
 
 
@@ -227,9 +227,9 @@ def allocating(built, at):
 
 
 def test_allocations_in_the_steps():
-    told = findings(read(build(allocating)))
-    assert {finding.id for finding in told} == {"alloc-in-loop"}
-    assert any("grow (train.py" in f.summary and "cudaMalloc once a step" in f.summary for f in told)
+    found = findings(read(build(allocating)))
+    assert {finding.id for finding in found} == {"alloc-in-loop"}
+    assert any("grow (train.py" in f.summary and "cudaMalloc once a step" in f.summary for f in found)
 
 
 def starving(built, at):
@@ -258,7 +258,7 @@ def multiplying(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64"])
-def test_float32_products_without_tf32_are_told_as_a_choice(kernel):
+def test_float32_products_without_tf32_are_reported_as_a_choice(kernel):
     (finding,) = findings(read(build(multiplying(kernel))))
     assert finding.id == "tensor-float-off" and finding.severity == "info" and "39% of the step" in finding.summary
 
@@ -273,7 +273,7 @@ def test_a_gpu_without_tf32_has_none_to_switch_on():
     assert findings(replace(read(build(multiplying("volta_sgemm_128x64_nn"))), compute_major=7)) == []
 
 
-def test_without_steps_the_times_are_told_and_nothing_is_found():
+def test_without_steps_the_times_are_reported_and_nothing_is_found():
     built = CudaTrace()
     built.host("cpu_op", "aten::mm", 0, 100)
     synchronising(built, 0)
@@ -294,7 +294,7 @@ def arguments(**given):
 
 
 @pytest.mark.parametrize(
-    ("given", "device", "told"),
+    ("given", "device", "kernel"),
     [
         ({}, True, "flash"),
         ({"kind": "float"}, True, "memory-efficient"),
@@ -306,8 +306,8 @@ def arguments(**given):
         ({"kind": "float", "dropout": "0.1"}, False, ""),
     ],
 )
-def test_which_kernel_would_have_done(given, device, told):
-    assert fused(arguments(**given), device=device) == told
+def test_which_kernel_would_have_done(given, device, kernel):
+    assert fused(arguments(**given), device=device) == kernel
 
 
 def test_without_shapes_it_is_not_known():

@@ -6,7 +6,7 @@ from tests.made_run import MadeRun
 VARIABLES = [{"name": "DISTDBG_PROFILE", "value": "20:25"}, {"name": "DISTDBG_PROFILE_RANKS", "value": "0-2"}]
 
 
-def told(tmp_path, variables=VARIABLES, there=("steps-20-25.json.gz",)):
+def unknowns_of(tmp_path, variables=VARIABLES, there=("steps-20-25.json.gz",)):
     made = MadeRun(tmp_path, ranks=4, nodes=2)
     files = ["steps-20-25.json.gz"]
     made.event(0, "profile", t=5, rank=0, id=None, files=files, missing="")
@@ -20,18 +20,18 @@ def told(tmp_path, variables=VARIABLES, there=("steps-20-25.json.gz",)):
 
 
 def test_ranks_that_gave_none_are_named_with_the_reason(tmp_path):
-    assert told(tmp_path) == [
+    assert unknowns_of(tmp_path) == [
         ("profile of steps 20:25, rank 1", "the script ended after 9 steps, before step 20"),
         ("profile of steps 20:25, rank 2", "it ended before its profile was written"),
     ]
 
 
 def test_nobody_is_missed_who_was_not_asked(tmp_path):
-    assert told(tmp_path, variables=[]) == []
+    assert unknowns_of(tmp_path, variables=[]) == []
 
 
 def test_a_file_that_never_came_is_missed(tmp_path):
-    assert told(tmp_path, there=())[0] == (
+    assert unknowns_of(tmp_path, there=())[0] == (
         "profile of steps 20:25, rank 0",
         "its file did not come into the run directory: was the disk full?",
     )

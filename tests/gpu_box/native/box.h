@@ -1,12 +1,13 @@
 // A machine with GPUs made of host memory and threads: what all the replacement libraries share.
 //
 // Read once per process from the environment (box.py sets them):
-//   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster. Without it: no devices
+//   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster. Where there is none: no devices
 //   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, `--node-rank N` of the command line, 0)
 //   GPU_BOX_DEVICES  devices of a node            GPU_BOX_MEMORY   bytes of each (suffixes K, M, G)
 //   GPU_BOX_CONTEXT  bytes of a CUDA context      GPU_BOX_COMM     bytes of an NCCL communicator
 //   GPU_BOX_VALUES   0: only up to 64 KiB at once are moved or filled on devices, so that their pages are not touched
 //   GPU_BOX_PLAN     file of planted faults: README.md
+//   GPU_BOX_RAS      command that answers a client of NCCL's RAS on its standard input and output
 //   GPU_BOX_TRACE    file: a line for each kernel, collective and call that is not modelled
 #pragma once
 #include <atomic>
@@ -100,6 +101,7 @@ struct Stream;
 // A captured graph: what cudaGraphLaunch does again, in order, each with the stream that it is launched on.
 struct Graph {
   std::vector<std::function<void(Stream*)>> nodes;
+  std::vector<std::shared_ptr<void>> objects;  // what lives as long as the graph and what was made of it
 };
 struct Event {
   std::mutex m;

@@ -8,10 +8,8 @@
 
 namespace nccl {
 
-enum Op : int { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSend, kRecv };
 constexpr int kCounted = 5;      // RAS counts the operations up to kAllReduce
 constexpr int kPreMulSum = 100;  // instead of a number of ncclRedOpCreatePreMulSum: those differ between ranks
-extern const char* const kOpNames[];
 extern const size_t kTypeSizes[];
 
 struct Call {
@@ -49,6 +47,7 @@ struct Member {
   std::atomic<uint32_t> bell;   // changes when a box from or to this rank changes
   Signature posted[2];          // of collective i at i % 2: a rank is never two collectives ahead of another one
 };
+static_assert(sizeof(Member) == 160, "ras.py reads it");
 struct Shared {
   Meeting setup, operations;
   std::atomic<int> n, broken;  // broken: the set-up of a member failed
@@ -66,17 +65,16 @@ struct Box {
 struct ncclComm {
   std::string name, function;  // of its file; by which function it was made
   int rank, n, device;         // device: logical
-  bool blocking, has_memory = false;
+  bool has_memory = false;
   ncclComm* parent = nullptr;
   int color = 0, key = 0, number = 0;  // of a child: number among the children of its parent
   int splits = 0;
-  std::atomic<int> splits_done{0};
   uint64_t id = 0;
   nccl::Shared* shared = nullptr;
   char *stages = nullptr, *boxes = nullptr;
   size_t chunk = 0, box = 0, bytes = 0;  // of a stage, of a box, of the file
   std::atomic<bool> aborted{false}, connected{false};
-  std::atomic<int> state{ncclInProgress};  // what GetAsyncError returns
+  std::atomic<int> state{ncclSuccess};  // what GetAsyncError returns
   std::mutex m;
   std::condition_variable cv;
   uint64_t issued = 0, done = 0;  // operations run in order of issue, also on several streams
@@ -87,7 +85,6 @@ struct ncclComm {
   nccl::Member& member(int r) const { return shared->members[r]; }
   nccl::Member& me() const { return member(rank); }
   int next() const { return (rank + 1) % n; }  // in the ring
-  long bus_id() const { return (box::physical(device) + 1L) << 12; }
 };
 
 namespace nccl {
@@ -99,15 +96,14 @@ void wake(std::atomic<uint32_t>& word);
 // nccl_data.cpp
 void move_collective(ncclComm* c, const Call& call);
 void move_transfers(ncclComm* c, std::vector<Transfer> all);
-// nccl_voice.cpp
-enum : unsigned { kInit = 1, kColl = 2, kNet = 4, kBootstrap = 8, kRas = 16 };
-void info(unsigned subsystems, const std::string& text);
-void warn(const char* place, const std::string& text);  // place: file and line
+// nccl_voice.cpp: lines of tables.py, with what stands there in braces
+using Words = std::map<std::string, std::string>;
+void info(const std::string& line, const Words& words);
+void warn(const std::string& line, const Words& words = {});
 const char* last_warning();
+Words words_of(const ncclComm* c, const Call* call = nullptr, void* stream = nullptr);
 void tell_version(int rank);
-void tell_setup(ncclComm* c, const char* what);
-void tell(ncclComm* c, const char* what);
-void tell_error(ncclComm* c, ncclResult_t code, int peer);
+void warn_of(ncclComm* c, ncclResult_t code, int peer);
 void serve_ras();  // once per process
 
 }  // namespace nccl

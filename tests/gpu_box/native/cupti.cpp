@@ -172,17 +172,8 @@ API int cuptiActivityPopExternalCorrelationId(int kind, uint64_t* id) {
   if (id) *id = externals[kind].back();
   return externals[kind].pop_back(), kSuccess;
 }
-API int cuptiGetCallbackName(int domain, int id, const char** name) {  // CUPTI_RUNTIME_TRACE_CBID_*
-  static const std::map<int, const char*> names = {
-      {20, "cudaMalloc_v3020"}, {22, "cudaFree_v3020"}, {27, "cudaHostAlloc_v3020"}, {31, "cudaMemcpy_v3020"},
-      {41, "cudaMemcpyAsync_v3020"}, {51, "cudaMemsetAsync_v3020"}, {131, "cudaStreamSynchronize_v3020"},
-      {135, "cudaEventRecord_v3020"}, {137, "cudaEventSynchronize_v3020"}, {147, "cudaStreamWaitEvent_v3020"},
-      {165, "cudaDeviceSynchronize_v3020"}, {211, "cudaLaunchKernel_v7000"}, {311, "cudaGraphLaunch_v10000"}};
-  auto found = names.find(domain == kRuntimeDomain ? id : 0);
-  return found == names.end() ? kInvalidParameter : (*name = found->second, kSuccess);
+API int cuptiGetCallbackName(int domain, int id, const char** name) {
+  for (auto& call : kCuptiCalls)
+    if (domain == kRuntimeDomain && call.id == id) return *name = call.name, kSuccess;
+  return kInvalidParameter;
 }
-API int cuptiGetResultString(int result, const char** text) {
-  return *text = result ? "CUPTI_ERROR" : "CUPTI_SUCCESS", kSuccess;
-}
-// Until CUDA 12.9 a number of its own, then that of the toolkit: docs.nvidia.com/cupti, release notes.
-API int cuptiGetVersion(uint32_t* v) { return *v = BOX_CUDA_VERSION < 13000 ? 26 : BOX_CUDA_VERSION * 10, kSuccess; }

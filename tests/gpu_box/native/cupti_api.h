@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tables.h"
+
 namespace cupti {
 
 enum : int { kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kQueueEmpty = 18 };       // CUptiResult

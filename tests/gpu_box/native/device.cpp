@@ -1,5 +1,6 @@
 // Memory, contexts, streams and events of the devices.
 #include "box.h"
+#include "tables.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -93,7 +94,11 @@ bool touch(int device) {
   made[device] = false;
   return false;
 }
-int error_of_context() { return sticky; }
+int error_of_context() {
+  for (int d = 0; !sticky && d < int(settings().visible.size()); d++)  // another process may have lost the device
+    if (made[d] && node()->devices[physical(d)].health == Health::kLost) sticky = cuda::kUnknown;
+  return sticky;
+}
 void break_context(int error) {
   sticky = error;
   for (Stream* s : all_streams()) {

@@ -5,18 +5,12 @@
 
 #include <sys/mman.h>
 
-#include <cstring>
-
 using namespace box;
 void launch(const char* name, Work (*body)(void**), void** args, Stream* s, uint32_t correlation);  // kernels.cpp
-extern "C" cudaError_t cudaDeviceGetAttribute(int* v, int attribute, int d);                         // runtime.cpp
-using Address = unsigned long long;                                                                  // CUdeviceptr
+using Address = unsigned long long;                                                            // CUdeviceptr
 
 // ---- devices and contexts: a context is the device's number plus one
-API int cuInit(unsigned) { return settings().visible.empty() ? kNoDevice : kSuccess; }
-API int cuDeviceGetCount(int* n) { return *n = int(settings().visible.size()), kSuccess; }
 API int cuDeviceGet(int* d, int n) { return *d = n, n < int(settings().visible.size()) ? kSuccess : kInvalidDevice; }
-API int cuDeviceGetAttribute(int* v, int attribute, int d) { return cudaDeviceGetAttribute(v, attribute, d); }
 // torch asks, so that it does not make a context on GPU 0 in every process
 API int cuDevicePrimaryCtxGetState(int d, unsigned* flags, int* active) {
   return *flags = 0, *active = touched(d), kSuccess;
@@ -36,7 +30,6 @@ struct Physical { size_t size; int device; };
 static void* reserve(void* at, size_t n) {
   return mmap(at, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
 }
-API int cuMemGetAllocationGranularity(size_t* n, const MemAllocationProp*, int) { return *n = 2 << 20, kSuccess; }
 API int cuMemAddressReserve(Address* p, size_t n, size_t, Address, unsigned long long) {
   void* at = reserve(nullptr, n);
   return *p = Address(at), at == MAP_FAILED ? kOutOfMemory : kSuccess;
@@ -63,7 +56,6 @@ API int cuMemUnmap(Address at, size_t n) {
 }
 
 // ---- kernels of NVRTC
-API int cuModuleGetFunction(Handle* f, Handle, const char* name) { return *f = strdup(name), kSuccess; }
 API int cuLaunchKernel(Handle f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle s,
                        void** args, void**) {
   if (int e = error_of_context()) return e;

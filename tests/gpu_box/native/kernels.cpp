@@ -46,18 +46,9 @@ static Body body_of(const char* name) {
 }
 
 // ---- registration: nvcc's code calls these when a library is loaded
-API void** __cudaRegisterFatBinary(void*) {
-  static void* handle;
-  return &handle;
-}
 API void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, ...) {
   std::lock_guard<std::mutex> lock(kernels_m);
   kernels()[host] = name;
-}
-// The host has a variable of the same size for each one of the device: that is used for both.
-API cudaError_t cudaGetSymbolAddress(void** p, const void* symbol) { return *p = (void*)symbol, kSuccess; }
-API cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t n, size_t offset, int) {
-  return memcpy((char*)symbol + offset, from, n), kSuccess;
 }
 
 // ---- launches
@@ -105,16 +96,8 @@ API cudaError_t cudaLaunchKernel(const void* host, Dim3, Dim3, void** args, size
   lock.unlock();
   return launch(name, body_of(name), args, stream_of(stream), call.correlation), kSuccess;
 }
-API cudaError_t __cudaGetKernel(Handle* kernel, const void* host) { return *kernel = (Handle)host, kSuccess; }
-API cudaError_t __cudaLaunchKernel(Handle kernel, Dim3 grid, Dim3 block, void** args, size_t shared, Handle s) {
-  return cudaLaunchKernel(kernel, grid, block, args, shared, s);
-}
 API cudaError_t cudaLaunchKernelExC(const LaunchConfig* c, const void* host, void** args) {
   return cudaLaunchKernel(host, c->grid, c->block, args, c->shared, c->stream);
-}
-API cudaError_t cudaLaunchCooperativeKernel(const void* host, Dim3 grid, Dim3 block, void** args, size_t shared,
-                                            Handle s) {
-  return cudaLaunchKernel(host, grid, block, args, shared, s);
 }
 // `kernel<<<…>>>(…)` pushes a configuration and then calls the kernel's stub, which pops it: there is one at a time.
 static thread_local LaunchConfig configuration;

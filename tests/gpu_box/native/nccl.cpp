@@ -17,12 +17,9 @@
 namespace nccl {
 using namespace box;
 
-const char* const kOpNames[] = {
-    "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Send", "Recv"};
-
 // ---- waiting for other ranks
 static void set_error(ncclComm* c, ncclResult_t code, int peer) {
-  tell_error(c, code, peer);
+  warn_of(c, code, peer);
   c->me().error = code;
   c->state = code;
 }
@@ -152,7 +149,7 @@ static void issue(Operation o, Stream* s) {
 static ncclResult_t leave(ncclComm* c, const char* how) {
   if (std::exchange(c->has_memory, false)) give(c->device, settings().comm);
   if (!c->shared) return ncclSuccess;
-  if (how) tell(c, how);
+  if (how) info(how, words_of(c));
   bool last = true;
   c->me().left = 1;
   for (int r = 0; r < c->n; r++) last &= c->member(r).left || is_dead(c->member(r));
@@ -170,7 +167,7 @@ static thread_local Group group;
 
 API ncclResult_t ncclGroupStart() { return group.depth++, ncclSuccess; }
 API ncclResult_t ncclGroupEnd() {
-  if (!group.depth) return warn("group.cc:681", "ncclGroupEnd: not in a group call."), ncclInvalidUsage;
+  if (!group.depth) return warn("group"), ncclInvalidUsage;
   if (--group.depth) return ncclSuccess;
   for (Operation& o : std::exchange(group.operations, {})) {
     Stream* s = stream_of(o.stream, o.c->device);  // 0: the default stream of the communicator's device
@@ -178,23 +175,11 @@ API ncclResult_t ncclGroupEnd() {
   }
   return ncclSuccess;
 }
-static ncclResult_t ready(ncclComm* c) {
-  if (c->state != ncclInProgress) return ncclResult_t(c->state.load());
-  return warn("init.cc:412", "Attempt to use communicator before the previous operation returned ncclSuccess"),
-         ncclInvalidArgument;
-}
 static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
-  if (ncclResult_t r = ready(c)) return r;
-  bool known = call.redop >= 0 && call.redop < ncclNumOps + int(c->scales.size());
-  if (call.root < 0 || call.root >= c->n || !known || (reduces(call.op) && call.type > ncclBfloat16)) {
-    warn("misc/argcheck.cc:195", print("%s : invalid root %d, operation %d or datatype %d", kOpNames[call.op],
-                                       call.root, call.redop, call.type));
-    return ncclInvalidArgument;
-  }
-  info(kColl, print("%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] "
-                    "stream %p",
-                    kOpNames[call.op], (unsigned long)c->issued, call.send, call.recv, call.count, call.type,
-                    call.redop, call.root, (void*)c, c->n, stream));
+  if (c->state) return ncclResult_t(c->state.load());
+  if (call.root < 0 || call.root >= c->n) return warn("root", words_of(c, &call, stream)), ncclInvalidArgument;
+  if (reduces(call.op) && call.type > ncclBfloat16) return ncclInvalidArgument;  // numbers of 8 bits
+  info("operation", words_of(c, &call, stream));
   if (call.redop >= ncclNumOps) {
     const Call& made = c->scales[size_t(call.redop - ncclNumOps)];
     memcpy(call.scale, made.scale, sizeof call.scale);
@@ -217,30 +202,10 @@ using T = ncclDataType_t;
 using C = ncclComm*;
 using In = const void*;
 using Stm = cudaStream_t;
-API R ncclAllReduce(In s, void* r, size_t n, T t, int op, C c, Stm st) {
-  return enqueue(c, st, {kAllReduce, s, r, n, t, op, 0});
-}
-API R ncclReduce(In s, void* r, size_t n, T t, int op, int root, C c, Stm st) {
-  return enqueue(c, st, {kReduce, s, r, n, t, op, root});
-}
-API R ncclBroadcast(In s, void* r, size_t n, T t, int root, C c, Stm st) {
-  return enqueue(c, st, {kBroadcast, s, r, n, t, 0, root});
-}
-API R ncclBcast(void* p, size_t n, T t, int root, C c, Stm st) {
-  return enqueue(c, st, {kBroadcast, p, p, n, t, 0, root});
-}
-API R ncclAllGather(In s, void* r, size_t n, T t, C c, Stm st) {
-  return enqueue(c, st, {kAllGather, s, r, n, t, 0, 0});
-}
-API R ncclReduceScatter(In s, void* r, size_t n, T t, int op, C c, Stm st) {
-  return enqueue(c, st, {kReduceScatter, s, r, n, t, op, 0});
-}
-API R ncclAlltoAll(In s, void* r, size_t n, T t, C c, Stm st) { return enqueue(c, st, {kAllToAll, s, r, n, t, 0, 0}); }
-API R ncclSend(In s, size_t n, T t, int to, C c, Stm st) {
-  return enqueue(c, st, {kSend, nullptr, const_cast<void*>(s), n, t, 0, to});
-}
-API R ncclRecv(void* r, size_t n, T t, int from, C c, Stm st) {
-  return enqueue(c, st, {kRecv, nullptr, r, n, t, 0, from});
+// All operations: stubs.py has the functions of NCCL's interface, each with the order of its arguments.
+API R box_nccl(int op, In send, void* recv, size_t n, T type, int redop, int root, C c, Stm s) {
+  if (op == kSend) recv = const_cast<void*>(send);
+  return enqueue(c, s, {Op(op), send, recv, n, type, redop, root});
 }
 API R ncclRedOpCreatePreMulSum(int* op, void* scalar, T t, ncclScalarResidence_t where, C c) {
   Call scale{};
@@ -253,8 +218,6 @@ API R ncclRedOpCreatePreMulSum(int* op, void* scalar, T t, ncclScalarResidence_t
 // ---- set-up of communicators
 static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent exchange their colors and keys
   ncclComm* parent = c->parent;
-  while (parent->splits_done != c->number)  // those of a parent that does not block run in threads
-    if (usleep(500), ended(parent)) return false;
   parent->me().color = c->color, parent->me().key = c->key;
   if (!meet(parent, parent->shared->setup)) return false;
   std::vector<std::pair<int, int>> members;  // (key, rank)
@@ -264,7 +227,7 @@ static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent ex
   std::sort(members.begin(), members.end());
   c->n = int(members.size());
   c->rank = int(std::find(members.begin(), members.end(), std::pair{c->key, parent->rank}) - members.begin());
-  return ++parent->splits_done;
+  return true;
 }
 static bool map_shared(ncclComm* c) {
   auto bounded = [](size_t x, size_t least, size_t most) { return std::min(std::max(x, least), most) & ~size_t(4095); };
@@ -282,74 +245,62 @@ static bool map_shared(ncclComm* c) {
 static ncclResult_t connect(ncclComm* c) {
   if (!c->n && !find_place(c)) return ncclInternalError;
   if (!c->n) return ncclSuccess;  // it is in no part of the split
-  tell_setup(c, "START");
-  if (!map_shared(c)) return warn("misc/shmutils.cc:87", "Error: failed to extend " + c->name), ncclSystemError;
+  const std::string made = c->parent ? "split" : "init";
+  info("network", words_of(c));
+  info(made + "-start", words_of(c));
+  if (!map_shared(c)) return warn("file", words_of(c)), ncclSystemError;
   Member& me = c->me();
   me.node = settings().node, me.device = c->device, me.physical = physical(c->device), me.state = ncclInProgress;
   c->shared->n = c->n, c->shared->id = c->id, me.pid = getpid();
   if (Fault* f = planted("comm-hang", me.physical); f && f->due()) return hang(c), ncclInternalError;
   if (Fault* f = planted("comm-error", me.physical); f && f->due()) {
     auto code = ncclResult_t(f->number("code", ncclSystemError));
-    return tell_error(c, code, c->next()), code;
+    return warn_of(c, code, c->next()), code;
   }
   for (int step = 0; step < 2; step++) {  // all have arrived; all have their memory
     if (step && (!touch(c->device) || !(c->has_memory = take(c->device, settings().comm))))
-      return warn("transport.cc:132", "Cuda failure 'out of memory'"), ncclUnhandledCudaError;
+      return warn("cuda", {{"error", "out of memory"}}), ncclUnhandledCudaError;
     if (meet(c, c->shared->setup)) continue;
-    if (!c->aborted) tell_error(c, ncclRemoteError, c->next());
+    if (!c->aborted) warn_of(c, ncclRemoteError, c->next());
     return c->aborted ? ncclInternalError : ncclRemoteError;
   }
-  tell_setup(c, "COMPLETE");
+  info(made + "-complete", words_of(c));
   return ncclSuccess;
 }
-static void set_up(ncclComm* c) {
+static ncclResult_t start(ncclComm** out, ncclComm* c) {  // always blocks, also where the configuration asks not to
+  serve_ras();
   current_device() = c->device;
   ncclResult_t r = connect(c);
-  if (c->shared) c->connected = !r, c->me().state = r;
-  if (c->shared && r) c->shared->broken = 1;
   c->state = r;
+  if (c->shared) c->connected = !r, c->me().state = r, c->shared->broken = c->shared->broken || r;
+  if (r) leave(c, nullptr);
+  return *out = r || !c->n ? nullptr : c, r;
 }
-static ncclResult_t start(ncclComm** out, ncclComm* c) {
-  serve_ras();
-  *out = c;
-  if (!c->blocking) {
-    if (!c->n && c->color == kSplitNoColor) *out = nullptr;
-    return std::thread(set_up, c).detach(), ncclInProgress;
-  }
-  set_up(c);
-  int result = c->state;
-  if (result) leave(c, nullptr);
-  if (result || !c->n) *out = nullptr;
-  return ncclResult_t(result);
-}
-static ncclComm* new_comm(const char* function, const std::string& name, int n, int rank, const ncclConfig_t* config) {
+static ncclComm* new_comm(const char* function, const std::string& name, int n, int rank) {
   auto* c = new ncclComm();  // never freed: a stream may still have operations of an aborted one
   c->function = function, c->name = name, c->n = n, c->rank = rank, c->device = current_device();
-  c->blocking = !config || config->blocking != 0, c->id = std::hash<std::string>()(name);
+  c->id = std::hash<std::string>()(name);
   return c;
 }
-static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank, ncclConfig_t* config) {
+static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank) {
   tell_version(rank);
-  if (n < 1 || rank < 0 || rank >= n) return warn("init.cc:2182", "Invalid rank requested"), ncclInvalidArgument;
-  return start(out, new_comm(function, id.internal, n, rank, config));
+  ncclComm* c = new_comm(function, id.internal, n, rank);
+  return n < 1 || rank < 0 || rank >= n ? (warn("rank", words_of(c)), ncclInvalidArgument) : start(out, c);
 }
-API R ncclGetVersion(int* v) { return *v = BOX_NCCL_VERSION, ncclSuccess; }
 API R ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> count{0};
   *id = {};
   return snprintf(id->internal, sizeof id->internal, "comm-%lx-%d-%d", long(now_ns()), getpid(), count++), ncclSuccess;
 }
-API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  return init("ncclCommInitRankConfig", out, n, id, rank, config);
+API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, void*) {
+  return init("ncclCommInitRankConfig", out, n, id, rank);
 }
 API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) {
-  return init("ncclCommInitRank", out, n, id, rank, nullptr);
+  return init("ncclCommInitRank", out, n, id, rank);
 }
-API R ncclCommSplit(C parent, int color, int key, C* out, ncclConfig_t* config) {
-  if (R r = ready(parent)) return r;
-  std::string name = parent->name + print(".%d-%d", parent->splits, color);
-  ncclComm* c = new_comm("ncclCommSplit", name, 0, 0, config);
-  if (!config) c->blocking = parent->blocking;
+API R ncclCommSplit(C parent, int color, int key, C* out, void*) {
+  if (parent->state) return R(parent->state.load());
+  ncclComm* c = new_comm("ncclCommSplit", parent->name + print(".%d-%d", parent->splits, color), 0, 0);
   c->parent = parent, c->device = parent->device, c->color = color, c->key = key, c->number = parent->splits++;
   return start(out, c);
 }
@@ -368,32 +319,24 @@ static R flush(ncclComm* c) {
   return ncclSuccess;
 }
 API R ncclCommFinalize(C c) {
-  if (R r = ready(c)) return r;
+  if (c->state) return R(c->state.load());
   c->me().finalized = 1;
   return flush(c);
 }
-API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "Destroy COMPLETE") : ncclSuccess; }
+API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "destroy-complete") : ncclSuccess; }
 API R ncclCommAbort(C c) {
   if (!c) return ncclSuccess;
-  tell(c, "Abort START");
+  info("abort-start", words_of(c));
   stop(c);
-  while (c->state == ncclInProgress) usleep(1000);  // its set-up still uses the file
   if (c->shared) c->me().aborted = 1;
-  return leave(c, "Abort COMPLETE");
+  return leave(c, "abort-complete");
 }
 API R ncclCommGetAsyncError(C c, R* e) { return *e = R(c->state.load()), ncclSuccess; }
 API R ncclCommCount(C c, int* n) { return *n = c->n, ncclSuccess; }
 API R ncclCommUserRank(C c, int* r) { return *r = c->rank, ncclSuccess; }
 API const char* ncclGetLastError(C) { return last_warning(); }
 API const char* ncclGetErrorString(R r) {
-  static const char* const texts[] = {
-      "no error", "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
-      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
-      "internal error - please report this issue to the NCCL developers",
-      "invalid argument (run with NCCL_DEBUG=WARN for details)",
-      "invalid usage (run with NCCL_DEBUG=WARN for details)", "remote process exited or there was a network error",
-      "NCCL operation in progress"};
-  return unsigned(r) < 8 ? texts[r] : "unknown result code";
+  return unsigned(r) < std::size(kNcclResults) ? kNcclResults[r] : "unknown result code";
 }
 
 }  // namespace nccl

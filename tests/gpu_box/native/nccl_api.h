@@ -3,23 +3,12 @@
 #pragma once
 #include <cstddef>
 
-#ifndef BOX_NCCL_VERSION
-#define BOX_NCCL_VERSION 22907  // 10000 * major + 100 * minor + patch: api/comms.html, ncclGetVersion
-#endif
+#include "tables.h"
 
 struct ncclComm;
 using cudaStream_t = void*;     // docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html: opaque
 struct ncclUniqueId {           // ncclUniqueId: NCCL_UNIQUE_ID_BYTES opaque bytes
   char internal[128];
-};
-struct ncclConfig_t {           // ncclConfig_t: only its beginning; each version adds members at the end
-  size_t size;
-  unsigned magic, version;
-  int blocking;
-};
-enum ncclResult_t {             // ncclResult_t
-  ncclSuccess, ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument, ncclInvalidUsage,
-  ncclRemoteError, ncclInProgress
 };
 enum ncclDataType_t {           // ncclDataType_t
   ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64,

@@ -9,32 +9,21 @@ namespace nccl {
 const size_t kTypeSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 // ---- numbers of 16 bits: reduced as float, as NCCL accumulates them
-static uint32_t bits_of(float f) {
+#ifdef __aarch64__
+using Half = __fp16;
+#else
+using Half = _Float16;  // GCC 12 and later
+#endif
+static float of_half(Half h) { return h; }
+static Half to_half(float f) { return Half(f); }
+static float of_bfloat(uint16_t h) {
+  float f;
+  uint32_t bits = uint32_t(h) << 16;
+  return memcpy(&f, &bits, 4), f;
+}
+static uint16_t to_bfloat(float f) {
   uint32_t bits;
   memcpy(&bits, &f, 4);
-  return bits;
-}
-static float of_bits(uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, 4);
-  return f;
-}
-static float of_half(uint16_t h) {
-  uint32_t sign = uint32_t(h >> 15) << 31, exponent = h >> 10 & 31, mantissa = h & 1023;
-  if (exponent == 31) return of_bits(sign | 0x7f800000 | mantissa << 13);
-  if (exponent) return of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-  return of_bits(sign | bits_of(float(mantissa) / 16777216.f));
-}
-static uint16_t to_half(float f) {
-  uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-  if (size > 0x7f800000) return uint16_t(sign | 0x7e00);
-  if (size >= 0x477ff000) return uint16_t(sign | 0x7c00);
-  if (size < 0x38800000) return uint16_t(sign | uint32_t(rintf(of_bits(size) * 16777216.f)));
-  return uint16_t(sign | (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13);
-}
-static float of_bfloat(uint16_t h) { return of_bits(uint32_t(h) << 16); }
-static uint16_t to_bfloat(float f) {
-  uint32_t bits = bits_of(f);
   return std::isnan(f) ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 template <class T> static T same(T x) { return x; }
@@ -67,7 +56,7 @@ template <class T> constexpr auto fold_plain = fold<T, T, same<T>, same<T>>;
 static void reduce(void* out, const std::vector<char*>& from, size_t offset, size_t count, const Call& call) {
   static constexpr decltype(&fold<float, float, same<float>, same<float>>) kFolds[] = {
       fold_plain<int8_t>, fold_plain<uint8_t>, fold_plain<int32_t>, fold_plain<uint32_t>, fold_plain<int64_t>,
-      fold_plain<uint64_t>, fold<uint16_t, float, of_half, to_half>, fold_plain<float>, fold_plain<double>,
+      fold_plain<uint64_t>, fold<Half, float, of_half, to_half>, fold_plain<float>, fold_plain<double>,
       fold<uint16_t, float, of_bfloat, to_bfloat>};  // torch refuses to reduce numbers of 8 bits
   const void* scale = call.scale_on_device ? call.scale_on_device : call.scale;
   kFolds[call.type](out, from.data(), offset, int(from.size()), count, call.redop,
@@ -81,7 +70,7 @@ void move_collective(ncclComm* c, const Call& call) {
   for (size_t r = 0; r < n; r++) stage[r] = c->stages + r * c->chunk;
   const char* in = static_cast<const char*>(call.send);
   char* out = static_cast<char*>(call.recv);
-  bool each = call.op == kReduceScatter || call.op == kAllToAll;  // `count` is of one rank, and each rank has n parts
+  bool each = call.op == kReduceScatter || call.op == kAlltoAll;  // `count` is of one rank, and each rank has n parts
   if (each) step = std::max<size_t>(step / n, 1);
   for (size_t at = 0; at < call.count; at += step) {
     size_t m = std::min(step, call.count - at), part = (m + n - 1) / n;

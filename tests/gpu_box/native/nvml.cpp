@@ -84,16 +84,11 @@ static int write(char* out, uint size, const std::string& text) {
 
 // ---- library and node
 API int nvmlInitWithFlags(uint) { return users++, kSuccess; }
-API int nvmlInit_v2() { return nvmlInitWithFlags(0); }
-API int nvmlInit() { return nvmlInitWithFlags(0); }  // torch.cuda asks for this one
 API int nvmlShutdown() { return users ? (users--, kSuccess) : kUninitialized; }
-API const char* nvmlErrorString(int e) {
-  static const std::map<int, const char*> texts = {
-      {kSuccess, "Success"}, {kUninitialized, "Uninitialized"}, {kInvalid, "Invalid Argument"},
-      {kNotSupported, "Not Supported"}, {kNotFound, "Not Found"}, {kSmall, "Insufficient Size"}, {kTimeout, "Timeout"},
-      {kLost, "GPU is lost"}};
-  auto found = texts.find(e);
-  return found == texts.end() ? "Unknown Error" : found->second;
+API const char* nvmlErrorString(int code) {
+  for (auto& e : kErrors)
+    if (e.code == code) return e.text;
+  return "Unknown Error";
 }
 API int nvmlSystemGetDriverVersion(char* s, uint n) { return users ? write(s, n, "580.65.06") : kUninitialized; }
 LIBRARY(nvmlSystemGetCudaDriverVersion_v2, (int* v), v, *v = BOX_CUDA_VERSION)
@@ -113,8 +108,6 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char* s, Handle* out) {  // a dom
 GET(nvmlDeviceGetMemoryInfo, Memory, memory(d, m))
 GET(nvmlDeviceGetPowerUsage, uint, in_use(d) ? 350000 : 70000)
 GET(nvmlDeviceGetCurrentClocksEventReasons, ull, throttle_reasons(d))
-GET(nvmlDeviceGetCurrentClocksThrottleReasons, ull, throttle_reasons(d))
-GET(nvmlDeviceGetMaxMigDeviceCount, uint, 7)
 DEVICE(nvmlDeviceGetName, (Handle h, char* s, uint n), s, write(s, n, name(d, m)))
 DEVICE(nvmlDeviceGetUUID, (Handle h, char* s, uint n), s, write(s, n, uuid(d, m)))
 DEVICE(nvmlDeviceGetPciInfo_v3, (Handle h, PciInfo* p), p, *p = {{}, 0, uint(d + 1), 0, 0x233010de, 0x16c110de, {}},
@@ -133,7 +126,6 @@ DEVICE(nvmlDeviceGetMigMode, (Handle h, uint* now, uint* pending), now && pendin
 DEVICE(nvmlDeviceGetMigDeviceHandleByIndex, (Handle h, uint index, Handle* out), out && m < 0 && index < 7,
        index < slices(d) ? (*out = handle(d, int(index)), kSuccess) : kNotFound)
 DEVICE(nvmlDeviceGetNvLinkState, (Handle h, uint i, uint* up), up && i < 18, *up = i < links_up(d), kSuccess)
-DEVICE(nvmlDeviceGetNvLinkRemoteDeviceType, (Handle h, uint i, int* type), type && i < links_up(d), *type = 2, kSuccess)
 static int list(int d, uint* n, void* out, size_t size) {
   std::vector<ProcessInfo> found = processes(d);
   uint room = *n;

@@ -1,16 +1,13 @@
 // The types and numbers of NVML that its readers use, written by hand from the public reference,
 // docs.nvidia.com/deploy/nvml-api: "Device Structs", "Device Enumerators", "Event Types".
 #pragma once
+#include "tables.h"
 
 namespace nvml {
 
 using uint = unsigned;
 using ull = unsigned long long;
 using Handle = void*;  // nvmlDevice_t: 100 * device + MIG instance, both counted from 1; instance 0: the whole device
-enum : int {           // nvmlReturn_t
-  kSuccess = 0, kUninitialized = 1, kInvalid = 2, kNotSupported = 3, kNotFound = 6, kSmall = 7, kTimeout = 10,
-  kLost = 15,
-};
 struct Memory { ull total, free, used; };                                         // nvmlMemory_t
 struct Utilization { uint gpu, memory; };                                         // nvmlUtilization_t
 // nvmlProcessInfo_v2_t; nvmlProcessInfo_v1_t ends after `used`

@@ -26,27 +26,10 @@ cudaError_t result(cudaError_t e) {
   do { if ((d) < 0 || (d) >= int(settings().visible.size())) return result(kInvalidDevice); } while (0)
 #define CONTEXT do { ALIVE; if (!touch(current_device())) return result(kOutOfMemory); } while (0)
 
-static const struct { int code; const char *name, *text; } kErrors[] = {
-    {kSuccess, "cudaSuccess", "no error"},
-    {kInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {kOutOfMemory, "cudaErrorMemoryAllocation", "out of memory"},
-    {kInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {kNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {kInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {kEccUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
-    {kInvalidHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {kNotReady, "cudaErrorNotReady", "device not ready"},
-    {kIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {kAssert, "cudaErrorAssert", "device-side assert triggered"},
-    {kLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {kNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {kCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to an error during capture"},
-    {kUnknown, "cudaErrorUnknown", "unknown error"},
-};
 static const auto& entry_of(int code) {
-  for (auto& e : kErrors)
+  for (auto& e : kCudaErrors)
     if (e.code == code) return e;
-  return kErrors[std::size(kErrors) - 1];
+  return kCudaErrors[std::size(kCudaErrors) - 1];
 }
 API const char* cudaGetErrorName(cudaError_t e) { return entry_of(e).name; }
 API const char* cudaGetErrorString(cudaError_t e) { return entry_of(e).text; }
@@ -54,8 +37,6 @@ API cudaError_t cudaPeekAtLastError() { return error_of_context() ? error_of_con
 API cudaError_t cudaGetLastError() {
   return error_of_context() ? error_of_context() : std::exchange(last_error, kSuccess);
 }
-API int cuGetErrorName(int e, const char** s) { return *s = entry_of(e).name, kSuccess; }
-API int cuGetErrorString(int e, const char** s) { return *s = entry_of(e).text, kSuccess; }
 
 // ---- devices
 API cudaError_t cudaGetDeviceCount(int* n) {
@@ -69,8 +50,6 @@ API cudaError_t cudaSetDevice(int d) {
   return kSuccess;
 }
 constexpr Done kWait = {Activity::kSync, nullptr, 0, 0};
-API cudaError_t cudaDriverGetVersion(int* v) { return *v = BOX_CUDA_VERSION, kSuccess; }
-API cudaError_t cudaRuntimeGetVersion(int* v) { return *v = BOX_CUDA_VERSION, kSuccess; }
 API cudaError_t cudaDeviceSynchronize() {
   CONTEXT;
   Call call(165);
@@ -78,46 +57,26 @@ API cudaError_t cudaDeviceSynchronize() {
   ALIVE;
   return kSuccess;
 }
-API cudaError_t cudaGetDeviceProperties(DeviceProp* p, int d) {  // figures of an H100 SXM
+API cudaError_t cudaGetDeviceProperties(DeviceProp* p, int d) {
   CHECK_DEVICE(d);
   memset(p, 0, sizeof *p);
+  set_properties(p);
   snprintf(p->name, sizeof p->name, "%s", settings().name.c_str());
   uuid(physical(d), (unsigned char*)p->uuid);
-  p->total_memory = settings().memory, p->shared_per_block = 49152, p->registers_per_block = 65536, p->warp_size = 32;
-  p->max_threads_per_block = p->max_threads_dim[0] = p->max_threads_dim[1] = 1024, p->max_threads_dim[2] = 64;
-  p->max_grid[0] = p->pitch = 2147483647, p->max_grid[1] = p->max_grid[2] = 65535, p->constant_memory = 65536;
-  p->major = 9, p->texture_alignment = 512, p->multi_processors = 132, p->can_map_host = 1, p->concurrent_kernels = 1;
-  p->ecc = 1, p->pci_bus = physical(d) + 1, p->async_engines = 3, p->unified_addressing = 1, p->memory_bus_width = 5120;
-  p->l2_bytes = 50 << 20, p->max_threads_per_processor = 2048, p->stream_priorities = p->l1_global = p->l1_local = 1;
-  p->shared_per_processor = 233472, p->registers_per_processor = 65536, p->managed_memory = p->cooperative_launch = 1;
-  p->shared_per_block_optin = 232448, p->max_blocks_per_processor = 32, p->reserved_shared = 1024, p->host_register = 1;
+  p->total_memory = settings().memory, p->pci_bus = physical(d) + 1;
   return kSuccess;
 }
-API cudaError_t cudaGetDeviceProperties_v2(DeviceProp* p, int d) {  // CUDA 12's name
-  return cudaGetDeviceProperties(p, d);
-}
-// cudaDeviceAttr and CUdevice_attribute have the same numbers.
 API cudaError_t cudaDeviceGetAttribute(int* v, int attribute, int d) {
-  static const std::map<int, int> values = {
-      {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32},
-      {12, 65536}, {13, 1980000}, {16, 132}, {19, 1}, {31, 1}, {36, 2619000}, {38, 50 << 20}, {39, 2048}, {41, 1},
-      {75, 9}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {102, 1}};  // 102: virtual memory management
   CHECK_DEVICE(d);
-  auto i = values.find(attribute);  // the others, 0: no fabric handles, no multicast, no memory pools, no GPUDirect
-  *v = attribute == 33 ? physical(d) + 1 : i == values.end() ? 0 : i->second;
+  *v = attribute == 33 ? physical(d) + 1 : 0;  // 33: the bus
+  for (auto& a : kAttributes)
+    if (a.number == attribute) *v = a.value;
   return kSuccess;
 }
 API cudaError_t cudaDeviceGetPCIBusId(char* s, int n, int d) {
   CHECK_DEVICE(d);
-  snprintf(s, n, "0000:%02X:00.0", physical(d) + 1);
-  return kSuccess;
+  return snprintf(s, n, "0000:%02X:00.0", physical(d) + 1), kSuccess;
 }
-API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  if (least) *least = 0;
-  if (greatest) *greatest = -5;
-  return kSuccess;
-}
-API cudaError_t cudaDeviceCanAccessPeer(int* can, int a, int b) { return *can = a != b, kSuccess; }
 API cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   CONTEXT;
   *free = size_t(std::max<int64_t>(settings().memory - used_on(physical(current_device())), 0));
@@ -195,9 +154,6 @@ API cudaError_t cudaMemcpy(void* to, const void* from, size_t n, int) {
   ALIVE;
   return kSuccess;
 }
-API cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, Handle s) {
-  return cudaMemcpyAsync(to, from, n, 4, s);
-}
 API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                                   size_t height, int, Handle s) {
   for (size_t i = 0; i < height; i++)
@@ -216,7 +172,6 @@ API cudaError_t cudaMemsetAsync(void* p, int value, size_t n, Handle handle) {
   });
   return kSuccess;
 }
-API cudaError_t cudaMemset(void* p, int v, size_t n) { return cudaMemsetAsync(p, v, n, nullptr); }
 
 // ---- memory and events of other processes: an exported block becomes a file of the cluster's folder
 API cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, void* p) {
@@ -247,15 +202,12 @@ API cudaError_t cudaIpcOpenMemHandle(void** p, IpcHandle handle, unsigned) {
   note(*p, {size, current_device(), Kind::kShared});
   return kSuccess;
 }
-API cudaError_t cudaIpcCloseMemHandle(void* p) { return release(p) ? kSuccess : result(kInvalidValue); }
 
 // ---- streams
 API cudaError_t cudaStreamCreateWithPriority(Handle* s, unsigned, int priority) {
   CONTEXT;
   return *s = new_stream(current_device(), priority), kSuccess;
 }
-API cudaError_t cudaStreamCreateWithFlags(Handle* s, unsigned) { return cudaStreamCreateWithPriority(s, 0, 0); }
-API cudaError_t cudaStreamCreate(Handle* s) { return cudaStreamCreateWithPriority(s, 0, 0); }
 API cudaError_t cudaStreamGetPriority(Handle s, int* p) { return *p = stream_of(s)->priority, kSuccess; }
 API cudaError_t cudaStreamQuery(Handle s) {
   ALIVE;
@@ -285,7 +237,6 @@ API cudaError_t cudaEventCreateWithFlags(Handle* e, unsigned flags) {
   made->timing = !(flags & 2);  // cudaEventDisableTiming
   return *e = new EventPointer(made), kSuccess;
 }
-API cudaError_t cudaEventCreate(Handle* e) { return cudaEventCreateWithFlags(e, 0); }
 API cudaError_t cudaEventDestroy(Handle e) { return delete static_cast<EventPointer*>(e), kSuccess; }
 API cudaError_t cudaEventRecordWithFlags(Handle handle, Handle stream, unsigned) {
   ALIVE;
@@ -306,7 +257,6 @@ API cudaError_t cudaEventRecordWithFlags(Handle handle, Handle stream, unsigned)
   });
   return kSuccess;
 }
-API cudaError_t cudaEventRecord(Handle e, Handle s) { return cudaEventRecordWithFlags(e, s, 0); }
 API cudaError_t cudaEventQuery(Handle handle) {
   ALIVE;
   static Fault* blocked = planted("driver-blocked");  // a driver that holds its lock and does not return
@@ -335,7 +285,6 @@ API cudaError_t cudaEventElapsedTime(float* ms, Handle a, Handle b) {
   *ms = float(to->ns - from->ns) / 1e6f;
   return kSuccess;
 }
-API cudaError_t cudaEventElapsedTime_v2(float* ms, Handle a, Handle b) { return cudaEventElapsedTime(ms, a, b); }
 API cudaError_t cudaStreamWaitEvent(Handle stream, Handle handle, unsigned) {
   ALIVE;
   Call call(147);
@@ -354,11 +303,6 @@ API cudaError_t cudaStreamWaitEvent(Handle stream, Handle handle, unsigned) {
   });
   return kSuccess;
 }
-// An event of another process: it is complete as soon as there is a handle of it.
-API cudaError_t cudaIpcGetEventHandle(IpcHandle* handle, Handle e) {
-  return memset(handle, 0, sizeof *handle), cudaEventSynchronize(e);
-}
-API cudaError_t cudaIpcOpenEventHandle(Handle* e, IpcHandle) { return cudaEventCreate(e); }
 
 // ---- graphs: the list of what was submitted to the streams of a capture, in the order of submission
 API cudaError_t cudaStreamBeginCapture(Handle stream, int) {
@@ -372,9 +316,6 @@ API cudaError_t cudaStreamEndCapture(Handle stream, Handle* out) {
   for (Stream* s : all_streams())
     if (s->capturing == graph) s->capturing = nullptr;
   return graph ? kSuccess : result(kCaptureInvalidated);
-}
-API cudaError_t cudaStreamIsCapturing(Handle s, int* status) {
-  return *status = stream_of(s)->capturing ? 1 : 0, kSuccess;
 }
 API cudaError_t cudaStreamGetCaptureInfo(Handle handle, int* status, unsigned long long* id, Handle* graph,
                                          void** nodes, void** edges, size_t* count) {
@@ -392,15 +333,8 @@ API cudaError_t cudaStreamGetCaptureInfo(Handle handle, int* status, unsigned lo
 #endif
   return kSuccess;
 }
-API cudaError_t cudaStreamGetCaptureInfo_v2(Handle s, int* status, unsigned long long* id, Handle* graph,
-                                            void** nodes, size_t* n) {  // CUDA 12's name
-  return cudaStreamGetCaptureInfo(s, status, id, graph, nodes, (void**)n, nullptr);
-}
 API cudaError_t cudaGraphInstantiateWithFlags(Handle* out, Handle graph, unsigned long long) {
   return *out = new Graph(*static_cast<Graph*>(graph)), kSuccess;
-}
-API cudaError_t cudaGraphInstantiate(Handle* out, Handle graph, unsigned long long) {
-  return cudaGraphInstantiateWithFlags(out, graph, 0);
 }
 API cudaError_t cudaGraphGetNodes(Handle graph, Handle*, size_t* n) {
   return *n = static_cast<Graph*>(graph)->nodes.size(), kSuccess;
@@ -411,21 +345,30 @@ API cudaError_t cudaGraphLaunch(Handle graph, Handle s) {
   for (auto& again : static_cast<Graph*>(graph)->nodes) again(stream_of(s));
   return kSuccess;
 }
+// The program's objects, each with the function that ends it: a graph keeps those that were given to it.
+using UserObject = std::shared_ptr<void>;
+API cudaError_t cudaUserObjectCreate(Handle* out, void* p, void (*end)(void*), unsigned, unsigned) {
+  return *out = new UserObject(p, end), kSuccess;
+}
+API cudaError_t cudaUserObjectRelease(Handle object, unsigned) {
+  return delete static_cast<UserObject*>(object), kSuccess;
+}
+API cudaError_t cudaGraphRetainUserObject(Handle graph, Handle object, unsigned, unsigned flags) {
+  static_cast<Graph*>(graph)->objects.push_back(*static_cast<UserObject*>(object));
+  return flags & 1 ? cudaUserObjectRelease(object, 1) : kSuccess;  // 1: the reference itself moves to the graph
+}
 API cudaError_t cudaGraphDestroy(Handle graph) { return delete static_cast<Graph*>(graph), kSuccess; }
-API cudaError_t cudaGraphExecDestroy(Handle graph) { return cudaGraphDestroy(graph); }
 
-// ---- the way to the driver: a function of this library, else one that says "not supported"
+// ---- the way to the driver: a function that is modelled or a stub, else one that says "not supported"
 static int unsupported() {
   trace("a driver call that is not modelled");
   return kNotSupported;
 }
 API cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** f, unsigned, unsigned long long,
                                                  int* status) {
-  *f = dlsym(RTLD_DEFAULT, symbol);
+  static void* driver = dlopen("libcuda.so.1", RTLD_LAZY);  // its stubs, and through it this library
+  *f = dlsym(driver ? driver : RTLD_DEFAULT, symbol);
   if (!*f) trace("%s is not modelled", symbol), *f = (void*)unsupported;
   if (status) *status = 0;
   return kSuccess;
-}
-API cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** f, unsigned long long flags, int* status) {
-  return cudaGetDriverEntryPointByVersion(symbol, f, BOX_CUDA_VERSION, flags, status);
 }

@@ -2,9 +2,8 @@
 
 import pytest
 
-from distdbg.launch.agent.arrival_delay import ArrivalDelay, behind_first
-from distdbg.launch.agent.phases import PhaseClock
 from distdbg.launch.agent.ranks import RankProcess
+from distdbg.launch.agent.timing import ArrivalDelay, PhaseClock, behind_first
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import read_page
 from distdbg.worker import page
@@ -19,7 +18,7 @@ def test_those_that_came_as_often_as_any_are_compared():
     assert behind_first({0: (0, 0), 1: (0, 0)}) == {} == behind_first({})
 
 
-def test_the_median_of_the_newest_looks_is_told_and_of_two_gates_the_larger():
+def test_the_median_of_the_newest_looks_is_reported_and_of_two_gates_the_larger():
     rank = ArrivalDelay()
     for ms in (900, 20, 21, 22):
         rank.add("forward", ms * MS, 0.0)
@@ -49,7 +48,7 @@ def test_stages_of_a_pipeline_are_not_compared(node):
     for _ in range(9):
         node(backward_1=25)
     assert [rank.metrics()["late_ms"] for rank in node.ranks] == [None] * 3
-    assert not any(rank.phases.told() for rank in node.ranks)
+    assert not any(rank.phases.shares() for rank in node.ranks)
     for _ in range(9):
         node(backward_1=25)
     assert node.ranks[1].metrics()["late_ms"] == 25, "twelve transfers at the start make no pipeline of many steps"

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from distdbg.collect.machine import procfs
 from distdbg.launch.agent import dumping
 from distdbg.launch.agent.death_dump import DeathDumps, NodeDeathDump
 from distdbg.launch.agent.dumping import Dumper
 from distdbg.launch.agent.ranks import RankProcess
-from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import read_page
 from distdbg.protocol.requests import TakeDump
@@ -44,7 +44,7 @@ class FakeNode:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
-    def told(self, name):
+    def sent(self, name):
         return [e for e in self.events if e["event"] == name]
 
 
@@ -82,8 +82,8 @@ def make(node, sleepers):
     ranks = {s.rank.rank: s.rank for s in sleepers}
     living = [r for r in ranks.values() if r.alive]
     looks = DeathDumps(loop, node)
-    connections = SimpleNamespace(ask_beside_a_dump=lambda: None, ask_stacks=lambda: None)
-    phases = SimpleNamespace(told=dict)
+    connections = SimpleNamespace(ask=lambda *_: None)
+    phases = SimpleNamespace(shares=dict)
     watch = SimpleNamespace(ranks=ranks, living=living, death_dumps=looks, connections=connections, phases=phases)
     return loop, Dumper(loop, node, watch)
 
@@ -101,13 +101,13 @@ def request(node, **fields):
 def test_a_real_capture_of_processes_that_are_no_ranks(node, two):
     loop, dumper = make(node, two)
     dumper.ask(request(node, looks=1, within=20))
-    assert loop.turn_until(lambda: node.told("dumped"), 30)
-    (told,) = node.told("dumped")
-    assert set(told["ranks"]) == {"0", "1"}
-    assert told["because"] == ""
-    assert (Path(told["folder"]) / "nodes" / "0000.json").exists()
-    (rungs,) = node.told("rungs") or [{"ptrace": True}]
-    assert rungs["ptrace"]
+    assert loop.turn_until(lambda: node.sent("dumped"), 30)
+    (dumped,) = node.sent("dumped")
+    assert set(dumped["ranks"]) == {"0", "1"}
+    assert dumped["because"] == ""
+    assert (Path(dumped["folder"]) / "nodes" / "0000.json").exists()
+    (access,) = node.sent("rungs") or [{"ptrace": True}]
+    assert access["ptrace"]
 
 
 @pytest.mark.slow
@@ -120,13 +120,13 @@ def test_one_that_does_not_end_is_ended_and_nobody_stays_stopped(node, two, monk
     capture_that(monkeypatch, tmp_path, f"os.kill({stopped_by_it}, signal.SIGSTOP)\ntime.sleep(60)")
     loop, dumper = make(node, two)
     dumper.ask(request(node, within=1.5))
-    assert loop.turn_until(lambda: node.told("dumped"), 20)
-    (told,) = node.told("dumped")
-    assert told["ranks"] == {r: {"failed": "the capture did not end within 1.5 s"} for r in "01"}
-    state = {pid: processes.stat_fields(pid)[0] for pid in (stopped_before, stopped_by_it)}
+    assert loop.turn_until(lambda: node.sent("dumped"), 20)
+    (dumped,) = node.sent("dumped")
+    assert dumped["ranks"] == {r: {"failed": "the capture did not end within 1.5 s"} for r in "01"}
+    state = {pid: procfs.stat_fields(pid)[0] for pid in (stopped_before, stopped_by_it)}
     assert state[stopped_before] == "T", "it was so before"
     assert state[stopped_by_it] != "T"
-    assert [e["rank"] for e in node.told("made-to-go-on")] == [1]
+    assert [e["rank"] for e in node.sent("made-to-go-on")] == [1]
 
 
 def test_one_that_fails_says_why_and_the_next_may_begin(node, two, monkeypatch, tmp_path):
@@ -134,8 +134,8 @@ def test_one_that_fails_says_why_and_the_next_may_begin(node, two, monkeypatch, 
     loop, dumper = make(node, two)
     for number in (1, 2):
         dumper.ask(request(node))
-        assert loop.turn_until(lambda n=number: len(node.told("dumped")) == n, 20)
-    assert {e["because"] for e in node.told("dumped")} == {"there is no room for a dump"}
+        assert loop.turn_until(lambda n=number: len(node.sent("dumped")) == n, 20)
+    assert {e["because"] for e in node.sent("dumped")} == {"there is no room for a dump"}
 
 
 @pytest.mark.slow
@@ -144,20 +144,20 @@ def test_one_at_a_time(node, two, monkeypatch, tmp_path):
     loop, dumper = make(node, two)
     dumper.ask(request(node))
     dumper.ask(request(node))
-    (refused,) = node.told("dumped")
+    (refused,) = node.sent("dumped")
     assert refused["because"] == "another dump is being taken on this node"
-    assert loop.turn_until(lambda: len(node.told("dumped")) == 2, 20)
-    told = node.told("dumped")[1]["ranks"]
-    assert told["0"] == "collected" and "failed" in told["1"]
+    assert loop.turn_until(lambda: len(node.sent("dumped")) == 2, 20)
+    dumped = node.sent("dumped")[1]["ranks"]
+    assert dumped["0"] == "collected" and "failed" in dumped["1"]
 
 
 @pytest.mark.parametrize("folder", ["/etc/x", "dumps/../../x", "None", ""])
 def test_what_is_no_dump_of_this_attempt_is_refused(node, two, folder):
     _, dumper = make(node, two)
     dumper.ask(TakeDump(folder=folder))
-    (told,) = node.told("dumped")
-    assert "is no dump of attempt 1" in told["because"]
-    assert set(told["ranks"]) == {"0", "1"}
+    (dumped,) = node.sent("dumped")
+    assert "is no dump of attempt 1" in dumped["because"]
+    assert set(dumped["ranks"]) == {"0", "1"}
 
 
 def test_ranks_that_have_ended_are_not_tried(node, two, monkeypatch, tmp_path):
@@ -167,8 +167,8 @@ def test_ranks_that_have_ended_are_not_tried(node, two, monkeypatch, tmp_path):
     two[1].rank.end(3)
     loop, dumper = make(node, two)
     dumper.ask(request(node))
-    assert loop.turn_until(lambda: node.told("dumped"), 20)
-    assert node.told("dumped")[0]["ranks"] == {"0": "collected", "1": {"not_tried": "it had ended (exit code 3)"}}
+    assert loop.turn_until(lambda: node.sent("dumped"), 20)
+    assert node.sent("dumped")[0]["ranks"] == {"0": "collected", "1": {"not_tried": "it had ended (exit code 3)"}}
 
 
 def test_an_agent_that_ends_takes_the_capture_with_it(node, two, monkeypatch, tmp_path):
@@ -227,12 +227,12 @@ def test_sixty_four_recorders_are_asked_within_the_time_that_a_death_leaves(node
         time.sleep(0.005)
     assert time.monotonic() - begun < 0.45
     look.write()
-    (told,) = node.told("dumped")
-    assert set(told["ranks"]) == {str(n) for n in range(64)}
-    assert told["ranks"]["63"] == {"not_tried": "it had ended"}
-    kinds = {json.dumps(told["ranks"][str(n)]) for n in range(63)}
+    (dumped,) = node.sent("dumped")
+    assert set(dumped["ranks"]) == {str(n) for n in range(64)}
+    assert dumped["ranks"]["63"] == {"not_tried": "it had ended"}
+    kinds = {json.dumps(dumped["ranks"][str(n)]) for n in range(63)}
     assert '"collected"' in kinds
-    part = json.loads((Path(told["folder"]) / "nodes" / "0000.json").read_text())
+    part = json.loads((Path(dumped["folder"]) / "nodes" / "0000.json").read_text())
     assert [r["rank"] for r in part["ranks"]] == list(range(64))
 
 
@@ -247,10 +247,10 @@ def test_a_recorder_that_does_not_answer_holds_nobody_up(node):
     assert time.monotonic() - begun < 0.4
     time.sleep(0.1)
     look.write()
-    told = node.told("dumped")[0]["ranks"]
-    assert told["1"] == "collected"
-    assert "does not answer" in str(told["0"]) or "no time" in str(told["0"])
-    assert "serves none" in told["2"]["failed"]
+    dumped = node.sent("dumped")[0]["ranks"]
+    assert dumped["1"] == "collected"
+    assert "does not answer" in str(dumped["0"]) or "no time" in str(dumped["0"])
+    assert "serves none" in dumped["2"]["failed"]
 
 
 def died(node, exit_code=1):
@@ -274,10 +274,10 @@ def test_a_rank_that_has_most_likely_just_finished_is_no_death(node):
     gone = died(node, None)
     stands(gone)
     looks.begin(gone, ranks)
-    assert node.told("death-dump") == []
+    assert node.sent("death-dump") == []
     gone.page.phase = "backward"
     looks.begin(gone, ranks)
-    assert len(node.told("death-dump")) == 1
+    assert len(node.sent("death-dump")) == 1
 
 
 def test_where_no_rank_has_a_recorder_there_is_no_last_look(node):
@@ -298,9 +298,9 @@ def test_what_ranks_have_called_outlives_them_all(node):
     look = DeathDumps(Loop(), node).begin(gone, [gone])
     assert look.done
     look.write()
-    (told,) = node.told("dumped")
-    assert told["ranks"] == {"9": {"not_tried": "it had ended"}}
-    assert (Path(told["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
+    (dumped,) = node.sent("dumped")
+    assert dumped["ranks"] == {"9": {"not_tried": "it had ended"}}
+    assert (Path(dumped["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
 
 
 @pytest.mark.parametrize(("heard", "looks_again"), [(42, False), (200, True)])
@@ -313,7 +313,7 @@ def test_ranks_that_never_train_went_on_where_they_were_heard_often(node, heard,
     looks.note_dumped(ranks)
     ranks[0].page.heard = heard
     looks.begin(died(node), ranks)
-    assert bool(node.told("death-dump")) is looks_again
+    assert bool(node.sent("death-dump")) is looks_again
 
 
 def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(node):
@@ -323,7 +323,7 @@ def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(n
         stands(rank)
     looks.note_dumped(ranks)
     looks.begin(died(node), ranks)
-    assert node.told("death-dump") == []
+    assert node.sent("death-dump") == []
     ranks[0].page.step = 4
     assert looks.begin(died(node), ranks) is not None
-    assert len(node.told("death-dump")) == 1
+    assert len(node.sent("death-dump")) == 1

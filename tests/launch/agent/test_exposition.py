@@ -6,8 +6,7 @@ import urllib.request
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.agent.exporting import CONTENT_TYPE, LOOPBACK, Exporter, check_outlets
-from distdbg.launch.agent.exposition import exposition
+from distdbg.launch.agent.exporting import CONTENT_TYPE, LOOPBACK, Exporter, check_outlets, exposition
 from distdbg.launch.agent.node import Node
 from distdbg.rundir import RunDir
 
@@ -139,7 +138,7 @@ def test_the_port_serves_what_was_published_last(node):
         exporter.publish(RECORD)
         host, port = exporter._server.server_address
         assert host == LOOPBACK
-        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"] == CONTENT_TYPE
             assert of(parsed(answer.read().decode()), "distdbg_rank_steps_total") == {"4": 412}
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -167,8 +166,8 @@ import torch
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 folder, port = sys.argv[1:]
-told = {}
-while len(told) < 2:
+texts = {}
+while len(texts) < 2:
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     time.sleep(0.05)
@@ -177,11 +176,11 @@ while len(told) < 2:
     except OSError:
         continue
     if "distdbg_rank_step_seconds" in text:
-        told["port.txt"] = text
+        texts["port.txt"] = text
     for path in glob.glob(f"{folder}/*.prom"):
         if "distdbg_rank_step_seconds" in (text := pathlib.Path(path).read_text()):
-            told["file.txt"] = text
-for name, text in told.items():
+            texts["file.txt"] = text
+for name, text in texts.items():
     pathlib.Path(name).write_text(text)
 """
 

@@ -252,7 +252,7 @@ def test_a_slow_disk_slows_the_printing_and_loses_nothing(tmp_path: Path, monkey
     assert digest(loop.log(0)) == rank.communicate()[1].decode() and not loop.losses
 
 
-def test_a_full_disk_lets_the_rank_finish_and_the_loss_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_lets_the_rank_finish_and_the_loss_is_reported(tmp_path: Path) -> None:
     with tiny_file_system(tmp_path / "tiny") as folder:
         loop = Loop(tmp_path, folder)
         rank = loop.start(0, NOISE, 30, 5, stderr=subprocess.DEVNULL)

@@ -87,10 +87,10 @@ def test_an_xid_is_heard_at_once(watch):
     watch.file.write_text(TWO + "xid gpu=1 number=48\nxid gpu=0 number=79\n")  # the first is of another job's
     assert watch.loop.turn_until(lambda: watch.faults, gpu_watch._SILENT_S)
     assert watch.faults == [("GPU-aa", 79, [4])]
-    told = [{"index": 0, "uuid": "GPU-aa", "xid": 79, "ranks": [4], "count": 1}]
-    assert begun.figures()["xids"] == told
+    xids = [{"index": 0, "uuid": "GPU-aa", "xid": 79, "ranks": [4], "count": 1}]
+    assert begun.figures()["xids"] == xids
     begun._newest, begun._because = [], "the NVIDIA driver is not loaded"
-    assert begun.figures()["xids"] == told, "it stands there when the device is gone"
+    assert begun.figures()["xids"] == xids, "it stands there when the device is gone"
 
 
 def test_a_driver_that_does_not_answer_is_said_and_not_waited_for(watch, monkeypatch):

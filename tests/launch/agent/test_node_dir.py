@@ -3,8 +3,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-from distdbg.launch.agent import node_dir
-from distdbg.launch.agent.node_dir import RANK_BYTES, make_node_dir, remove_node_dir, sweep
+from distdbg.launch.agent import node
+from distdbg.launch.agent.node import RANK_BYTES, make_node_dir, remove_node_dir, sweep
 from tests.launch.file_systems import tiny_file_system
 
 
@@ -45,7 +45,7 @@ def test_a_place_without_room_for_the_ranks_is_passed_over(monkeypatch):
         assert refused == {str(small): why} and elsewhere.parent != small
         assert list(small.iterdir()) == [fits], "what was begun is left"
         remove_node_dir(elsewhere)
-        monkeypatch.setattr(node_dir, "_parents", lambda: iter([str(small), f"{short}/nowhere"]))
+        monkeypatch.setattr(node, "_parents", lambda: iter([str(small), f"{short}/nowhere"]))
         full, refused = make_node_dir(run, 0, 16 * RANK_BYTES)
         assert full.parent == small and list(refused) == [str(small), f"{short}/nowhere"], "better than none"
 
@@ -65,3 +65,15 @@ def test_folders_of_killed_agents_are_swept_and_living_ones_left(tmp_path, monke
     assert young.exists()
     assert foreign.exists(), "a folder without a socket is not known to be ours"
     server.close()
+
+
+def test_a_folder_whose_name_is_too_long_for_a_socket_does_not_end_the_sweep(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    another = tmp_path / f"distdbg-{'a' * 120}-0"
+    another.mkdir()
+    os.utime(another, (0, 0))
+    dead, _ = left_by_an_agent(tmp_path, "distdbg-bbbb-0-x", listening=False)
+    monkeypatch.setattr(node.Path, "glob", lambda folder, _pattern: sorted(folder.iterdir()))
+    sweep(tmp_path)
+    assert not dead.exists()
+    assert another.exists()

@@ -1,6 +1,6 @@
 """Looks at a rank's phases become the median over windows of steps."""
 
-from distdbg.launch.agent.phases import PhaseWindows
+from distdbg.launch.agent.timing import PhaseWindows
 
 
 def looks(windows, steps, phase, per_step):
@@ -14,9 +14,9 @@ def test_shares_are_medians_over_windows_of_steps():
     for step in range(3, 103):
         for phase in ("data", "backward", "backward", "backward"):
             windows.count(phase, step)
-    told = windows.told()
-    assert told.pop("windows") == 20
-    assert told == {"backward": 750, "data": 250}
+    shares = windows.shares()
+    assert shares.pop("windows") == 20
+    assert shares == {"backward": 750, "data": 250}
 
 
 def test_one_long_step_is_one_window():
@@ -24,11 +24,11 @@ def test_one_long_step_is_one_window():
     looks(windows, range(3, 53), "backward", 4)
     looks(windows, [53], "saving", 10_000)
     looks(windows, range(54, 103), "backward", 4)
-    assert windows.told()["backward"] > 900
-    assert windows.told().get("saving", 0) < 100
+    assert windows.shares()["backward"] > 900
+    assert windows.shares().get("saving", 0) < 100
 
 
-def test_nothing_is_told_before_a_window_is_full():
+def test_nothing_is_reported_before_a_window_is_full():
     windows = PhaseWindows()
     looks(windows, [3], "data", 500)
-    assert windows.told() == {}
+    assert windows.shares() == {}

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from distdbg.collect.machine.families import Relative
 from distdbg.launch.agent import progress
 from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.ranks import RankProcess
@@ -28,14 +29,13 @@ def test_a_rank_is_looked_at_closely_in_time_for_its_groups_timeout(tmp_path, ti
     assert (sample.moved is not None) is closely
 
 
-def test_what_is_read_of_a_mapped_file_moves(monkeypatch):
+def test_what_is_read_of_a_mapped_file_moves(monkeypatch, tmp_path):
     """No call reads it: only the disk shows it."""
-    told = []
+    monkeypatch.setattr(progress, "family", lambda pid, apart: [Relative(pid, 0, "python", "S", 0.0, 0.0, 0.0)])
+    rank = RankProcess(0, 0, 1, tmp_path / "page", tmp_path / "error", pid=os.getpid())
+    rank.started_monotonic = time.monotonic() - 60
+    sizes = []
     for read in (0, 5 << 20):
-        monkeypatch.setattr(progress.Path, "read_text", lambda _path, read=read: IO.format(read=read))
-        told.append(progress._bytes(1))
-    assert told[1] - told[0] == 5 << 20
-
-
-def test_a_process_that_may_not_be_looked_at_moves_nothing():
-    assert progress._bytes(2**22 + 1) == 0
+        monkeypatch.setattr(progress.procfs.Path, "read_text", lambda _path, read=read, **_: IO.format(read=read))
+        sizes.append(read_samples(ProgressSampler(20.0).message([rank]))[0].moved)
+    assert sizes[1] - sizes[0] == 5 << 20

@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 
+from distdbg.collect.machine import procfs
 from distdbg.launch.agent.ranks import RankProcess
-from distdbg.launch.io import processes
 
 
 def test_looks_at_which_a_signal_had_stopped_it_are_counted(tmp_path):
@@ -17,7 +17,7 @@ def test_looks_at_which_a_signal_had_stopped_it_are_counted(tmp_path):
         assert rank.stopped == 0
         for number, state, looks in ((signal.SIGSTOP, "T", 2), (signal.SIGCONT, "S", 0)):
             os.kill(process.pid, number)
-            while processes.stat_fields(process.pid)[0] != state:
+            while procfs.stat_fields(process.pid)[0] != state:
                 pass
             rank.sample()
             rank.sample()

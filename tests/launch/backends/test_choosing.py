@@ -3,8 +3,8 @@
 import pytest
 
 from distdbg.launch.backends.choosing import choose
-from distdbg.launch.backends.slurm import choosing, commands
-from distdbg.launch.backends.slurm.choosing import can_submit
+from distdbg.launch.backends.slurm import allocation, commands
+from distdbg.launch.backends.slurm.allocation import can_submit
 from distdbg.settings import JobSettings
 
 INSIDE = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-2]"}
@@ -14,7 +14,7 @@ def chosen(on="auto", nodes=1, environ=None, *, submits=True, up=True, **more):
     asked = []
     made = JobSettings(script="x", on=on, nodes=nodes, **more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "can_submit", lambda _: submits)
+        patch.setattr(allocation, "can_submit", lambda _: submits)
         patch.setattr(commands, "answers", lambda: asked.append(1) or up)
         found = choose(made, environ or {})
     return found.submits, found.note, bool(asked)
@@ -52,7 +52,7 @@ def test_slurm_where_it_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"environ": INSIDE}, "no job is submitted to Slurm, and nothing comes of max_requeues, time"),
         ({}, "no job is submitted to Slurm (--on slurm submits one), and nothing comes of max_requeues, time"),
@@ -60,8 +60,8 @@ def test_slurm_where_it_was_asked_for():
     ],
     ids=["in an allocation", "one node", "in the job that was submitted"],
 )
-def test_options_of_a_job_that_nobody_submits(given, told):
-    assert chosen(**given, slurm={"time": "10", "max_requeues": 2}) == (False, told, False)
+def test_options_of_a_job_that_nobody_submits(given, expected):
+    assert chosen(**given, slurm={"time": "10", "max_requeues": 2}) == (False, expected, False)
 
 
 def test_options_of_the_container_are_the_steps():

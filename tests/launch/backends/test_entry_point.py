@@ -13,7 +13,8 @@ import os
 
 from distdbg.errors import UsageError
 from distdbg.launch.backends.carriers import Carrier
-from distdbg.launch.backends.remote import agent_command, environment_along, remote_nodes
+from distdbg.launch.backends.carriers import agent_command, environment_along
+from distdbg.launch.backends.remote_nodes import RemoteNodes
 from distdbg.launch.backends.interface import Backend, Placed
 from distdbg.launch.plan.place import Location
 
@@ -32,7 +33,7 @@ class Boxes(Backend):
                     start.run.carrier_log(box))
             for node, box in enumerate(start.plan.place.hosts)
         ]
-        return remote_nodes(start, carriers, environment_along())
+        return RemoteNodes(start, carriers, environment_along())
 """
 TRAIN = """
 import os

@@ -4,7 +4,7 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.launch.backends import choosing
-from distdbg.launch.backends.slurm.place import node_facts
+from distdbg.launch.backends.slurm.allocation import node_facts
 from distdbg.launch.plan.topology import MachineFacts, share_out
 from distdbg.settings import JobSettings
 

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distdbg.launch.backends import remote
+from distdbg.launch.backends import carriers
 
-FILE = Path(remote.__file__).with_name("remote_agent.py")
+FILE = Path(carriers.__file__).with_name("remote_agent.py")
 OLD = "import runpy, sys; sys.version_info = (3, 8, 10); runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
-def test_an_old_python_is_told_and_can_read_so_far():
+def test_an_old_python_is_reported_and_can_read_so_far():
     ast.parse(FILE.read_text(), feature_version=(3, 6))
     done = subprocess.run([sys.executable, "-c", OLD, FILE], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -7,7 +7,7 @@ import pytest
 
 from distdbg.rundir import RUNS_FOLDER, list_runs
 
-#: Knows one host, on which it runs what it is told; another never gets as far, as one whose Python loads for ever.
+#: Knows one host, on which it runs the command; another never starts, like a host whose Python loads for ever.
 SSH = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 case "$2" in

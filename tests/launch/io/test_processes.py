@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from distdbg.collect.machine import procfs
 from distdbg.launch.io import processes
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +50,7 @@ os.kill(me, 9)
 """
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     pid = int(out.stdout)
-    wait_until(lambda: (processes.stat_fields(pid) or ["Z"])[0] == "Z")
+    wait_until(lambda: (procfs.stat_fields(pid) or ["Z"])[0] == "Z")
 
 
 def test_catches_tells_a_handler_from_the_default():
@@ -62,9 +63,25 @@ def test_catches_tells_a_handler_from_the_default():
     assert not processes.catches(child.pid, signal.SIGUSR1), "a process that is gone catches nothing"
 
 
+def test_catches_reads_a_process_whose_name_is_no_text():
+    """setproctitle's names are cut at 15 bytes, which may be in the middle of a character."""
+    code = """
+import signal, sys
+open("/proc/self/comm", "wb").write("ééééééé".encode() + b"\\xc3")
+signal.signal(signal.SIGUSR1, print)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert Path(f"/proc/{child.pid}/comm").read_bytes().endswith(b"\xc3\n")
+        assert processes.catches(child.pid, signal.SIGUSR1)
+        child.stdin.close()
+
+
 def test_start_ticks_and_environment_of_a_process_that_is_gone():
     child = subprocess.Popen(["true"])
     child.wait()
-    assert processes.start_ticks(child.pid) is None
-    assert processes.environment_of(child.pid) == {}
-    assert processes.start_ticks(os.getpid()) is not None
+    assert procfs.start_ticks(child.pid) is None
+    assert procfs.environment_of(child.pid) == {}
+    assert procfs.start_ticks(os.getpid()) is not None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from distdbg.launch.io.ports import ReservedPort
-from distdbg.launch.link.liveness_port import LivenessPort, connect_all, own_addresses
+from distdbg.launch.link.liveness import LivenessPort, connect_all, own_addresses
 
 
 def test_an_open_door_and_a_closed_one():
@@ -20,7 +20,7 @@ def test_an_open_door_and_a_closed_one():
 
 
 def test_a_stopped_process_leaves_its_door_open():
-    code = "from distdbg.launch.link.liveness_port import LivenessPort; p = LivenessPort(); "
+    code = "from distdbg.launch.link.liveness import LivenessPort; p = LivenessPort(); "
     code += "print(p.port, flush=True); input()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     port = int(process.stdout.readline())

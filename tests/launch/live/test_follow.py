@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from distdbg.launch.live.follow import Following, Standing
+from distdbg.launch.live.follow import Following, JobStanding
 from distdbg.rundir import create_run_dir
 from tests.made_run import note
 
@@ -23,8 +23,8 @@ class Job:
     def standing(self, *, finished):
         if self.turns:
             text = self.turns.pop(0)
-            return Standing(text() or "" if callable(text) else text)
-        return Standing(over=True, code=self.code)
+            return JobStanding(text() or "" if callable(text) else text)
+        return JobStanding(over=True, code=self.code)
 
     def cancel(self):
         raise AssertionError

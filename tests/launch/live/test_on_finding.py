@@ -41,7 +41,7 @@ def test_nothing_of_it_outlives_us(tmp_path):
     process.communicate(timeout=60)
 
 
-def test_what_it_leaves_on_purpose_stays_and_its_exit_code_is_told(tmp_path):
+def test_what_it_leaves_on_purpose_stays_and_its_exit_code_is_reported(tmp_path):
     process = telling(tmp_path, "(sleep 0.5; cat report.json > later) >/dev/null 2>&1 & exit 3")
     assert "ended with exit code 3" in process.communicate(timeout=60)[1]
     assert process.returncode == 7

@@ -30,13 +30,13 @@ def level(count=4, **special):
     return ranks
 
 
-def told(top, now=105.0, most=16):
+def troubles(top, now=105.0, most=16):
     return [(tuple(r.rank for r in row.ranks), row.words) for row in top.rows(now, most) if row.trouble < WELL]
 
 
 def test_ranks_that_are_level_have_no_trouble():
     top = feed(level())
-    assert told(top) == []
+    assert troubles(top) == []
     assert [row.ranks[0].rank for row in top.rows(105, 16)] == [0, 1, 2, 3]
 
 
@@ -49,7 +49,7 @@ def test_lines_of_two_nodes_are_of_different_moments(rate, words):
     ranks = level(r2={"step": 60, "rate": rate}, r3={"step": 61, "rate": rate})
     top = feed(ranks, now=100.0)
     top.take(1, {"event": "metrics", "ranks": ranks[2:]}, 93.0 if rate else 100.0)
-    assert told(top, now=101.0) == words
+    assert troubles(top, now=101.0) == words
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_lines_of_two_nodes_are_of_different_moments(rate, words):
     ],
 )
 def test_one_that_is_not_as_the_others(special, words):
-    assert told(feed(level(**special))) == words
+    assert troubles(feed(level(**special))) == words
 
 
 def test_failed_before_silent_before_behind():
     top = feed(level(r0={"step": 90}, r2={"step": 1000}, r3={"step": 1000}))  # more than 40 s at 5 steps a second
     top.take(0, {"event": "rank-exited", "rank": 1, "exit_code": -9}, 140.0)
-    found = told(top, now=150.0)
+    found = troubles(top, now=150.0)
     assert [ranks for ranks, _ in found] == [(1,), (2,), (3,), (0,)]
-    assert found[0][1] == "failed with exit code -9" and "nothing heard of its node for 50 s" in found[1][1]
+    assert found[0][1] == "failed with exit code -9" and "no message from its node for 50 s" in found[1][1]
 
 
 def test_a_clock_that_is_behind_silences_nobody_and_a_node_that_stops_is_silent(tmp_path):
@@ -91,13 +91,13 @@ def test_a_clock_that_is_behind_silences_nobody_and_a_node_that_stops_is_silent(
             run.metrics(node, t=now - 1000.0 - 120.0 * node, ranks=ranks)
         for node, event in tail.poll():
             top.take(node, event, now)
-        return told(top, now)
+        return troubles(top, now)
 
     late = [((3,), "41 steps behind"), ((2,), "waits for data 50 % of its time")]
     assert look(1100.0, 0, 1) == late
     assert look(1200.0, 0, 1) == late
     assert look(1230.0, 0) == late
-    silent = "nothing heard of its node for 40 s"
+    silent = "no message from its node for 40 s"
     assert look(1240.0, 0) == [((2,), silent), ((3,), silent)]
     assert look(1250.0, 0, 1) == late
 
@@ -123,7 +123,7 @@ def test_devices_that_are_well_are_no_trouble():
     with_gpus(top, device(0), device(1), memory={"available": 600 << 30})
     with_gpus(top, device(0), device(1))
     rank = top.state.ranks[1]
-    assert told(top) == [] and (rank.gpu_busy, rank.gpu_heat, rank.gpu_used, rank.gpu_total) == (
+    assert troubles(top) == [] and (rank.gpu_busy, rank.gpu_heat, rank.gpu_used, rank.gpu_total) == (
         90, 60, 40 << 30, 80 << 30,
     )  # fmt: skip
     assert top.state.ranks[2].gpu_busy is None
@@ -138,7 +138,7 @@ def test_what_is_wrong_with_a_device_and_a_node():
               {"index": 6, "because": closed, "ranks": []}, node=1)  # fmt: skip
     top.take(1, {"event": "metrics", "ranks": [], "memory": {"available": 1 << 29}}, 100.0)
     top.take(0, {"event": "gpu-xid", "uuid": "GPU-1", "xid": 79, "ranks": [1]}, 101.0)
-    words = {ranks[0]: said for ranks, said in told(top)}
+    words = {ranks[0]: said for ranks, said in troubles(top)}
     assert words[1] == "Xid 79, 2 memory errors of its GPU not corrected"
     assert words[0] == "GPU slowed down: hardware slowdown, waits for data 60 % of its time"
     left = "only 0.5 GiB of host memory left on its node"
@@ -150,7 +150,7 @@ def test_a_device_of_which_nobody_knows_whose_it_is():
     top = feed(level())
     with_gpus(top, device(0, ranks=[]), node=1)
     top.take(1, {"event": "gpu-xid", "uuid": "GPU-0", "xid": 48, "ranks": []}, 101.0)
-    assert told(top) == [((2,), "Xid 48 on GPU GPU-0"), ((3,), "Xid 48 on GPU GPU-0")]
+    assert troubles(top) == [((2,), "Xid 48 on GPU GPU-0"), ((3,), "Xid 48 on GPU GPU-0")]
     assert top.rows(105, 2)[0].words == "Xid 48 on GPU GPU-0" and top.rows(105, 2)[0].node.gpu_busy == (90,)
 
 
@@ -184,7 +184,7 @@ def test_what_is_no_event_is_passed_over():
     for bad in ({"event": "metrics", "ranks": [{}]}, {"event": "metrics", "gpus": 3}, {"event": "gpu-xid", "xid": None},
                 {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
         top.take(0, bad, 101.0)
-    assert told(top) == [] and len(top.rows(105, 16)) == 4
+    assert troubles(top) == [] and len(top.rows(105, 16)) == 4
 
 
 def test_lateness_stands_in_json():

@@ -32,8 +32,8 @@ def large(nodes=128, per_node=8):
         state.apply(node, {"event": "attempt-started", "attempt": 1, "ranks": {str(r): r % per_node for r in mine}})
         for rank in mine:
             state.apply(node, {"event": "rank-started", "rank": rank, "pid": 7})
-        told = [{"rank": r, "step": 490 if r == 700 else 500, "rate": 2.5, "rss": 1 << 30} for r in mine]
-        state.apply(node, {"event": "metrics", "ranks": told})
+        rows = [{"rank": r, "step": 490 if r == 700 else 500, "rate": 2.5, "rss": 1 << 30} for r in mine]
+        state.apply(node, {"event": "metrics", "ranks": rows})
     state.apply(112, {"event": "rank-exited", "rank": 900, "exit_code": -9, "asked_to_stop": None})
     return state
 

@@ -1,6 +1,6 @@
 import pytest
 
-from distdbg.launch.plan.env_lint import lint
+from distdbg.launch.plan.environment import lint
 
 
 @pytest.mark.parametrize(

@@ -128,15 +128,15 @@ def test_restarts_over_local_nodes_get_a_store_of_their_own():
 
 
 def test_torchrun_waits_as_long_as_the_grace_period():
-    def told(environ=None, **settings):
+    def torchs_timeout(environ=None, **settings):
         (node,) = plan(environ, **settings).nodes
         return {v.name: v.value for v in node.environment}.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
 
-    assert told(grace=30.5) == "31"
-    assert told() is None, "its own 30 s are enough"
-    assert told(grace=300, torchrun={"shutdown-timeout": "5"}) is None
-    assert told({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, grace=300) in (None, "5")
-    assert told(grace=300, env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}) == "5"
+    assert torchs_timeout(grace=30.5) == "31"
+    assert torchs_timeout() is None, "its own 30 s are enough"
+    assert torchs_timeout(grace=300, torchrun={"shutdown-timeout": "5"}) is None
+    assert torchs_timeout({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, grace=300) in (None, "5")
+    assert torchs_timeout(grace=300, env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}) == "5"
 
 
 def test_programs():
@@ -149,7 +149,7 @@ def test_programs():
     assert (in_torchrun.program, in_torchrun.worker_side) == (("--", "t.py"), "off")
 
 
-def test_switches_in_variables_are_told_once():
+def test_switches_in_variables_are_reported_once():
     """torchrun would take boot.py for a module."""
     (node,) = plan({"PET_MODULE": "1", "PET_NNODES": "1"}).nodes
     assert node.unset == ("PET_MODULE",)

@@ -4,7 +4,7 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.launch.backends import choosing
-from distdbg.launch.plan.ssh_hosts import read_hosts
+from distdbg.launch.plan.place import read_hosts
 from distdbg.settings import JobSettings
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.collect.machine import procfs
 from distdbg.collect.machine.process_look import look
-from distdbg.launch.io import processes
 from distdbg.launch.watch import capture
 from distdbg.protocol.dump import CaptureRequest
 from distdbg.rundir import list_runs
@@ -59,7 +59,7 @@ def job(tmp_path):
 def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
     folder = tmp_path / "dump"
     targets = [
-        {"rank": rank, "pid": pid, "stem": f"{processes.environment_of(pid)['DISTDBG_NODE_DIR']}/{rank:05d}"}
+        {"rank": rank, "pid": pid, "stem": f"{procfs.environment_of(pid)['DISTDBG_NODE_DIR']}/{rank:05d}"}
         for rank, pid in sorted(job.items())
     ]
     request = {"folder": str(folder), "node_rank": 0, "host": "here", "looks": 2, "interval": 0.2, "within": 60,
@@ -88,7 +88,7 @@ def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
 
 def test_a_rank_that_only_crawls_is_not_held_up_for_its_c_frames():
     def seen(rank, *steps):
-        stack = [{"os_thread_id": rank, "frames": [{"filename": "train.py", "line": rank}]}]
+        stack = [{"pid": rank, "os_thread_id": rank, "frames": [{"filename": "train.py", "line": rank}]}]
         looks = [{"page": {"step": step, "user_step": 0}} for step in steps]
         return capture.Target(rank, rank, "stem", looks, stack)
 

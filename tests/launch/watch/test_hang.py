@@ -137,6 +137,34 @@ def script(folder, body):
     return path
 
 
+def test_a_hung_job_is_ended_in_seconds_though_a_rank_is_stopped_and_another_ignores_sigterm(tmp_path):
+    """The stopped rank is continued, and ends by the SIGTERM that it has got; the grace of 30 s is not waited for."""
+    program = script(
+        tmp_path,
+        """
+        import os, signal, time
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            for step in range(100):
+                if step == 3 and dist.get_rank() == 1:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                dist.all_reduce(torch.ones(1))
+        finally:
+            time.sleep(600)
+        """,
+    )
+    job = Launch(tmp_path, "--hang-timeout", 3, "--on-hang", "kill", "--grace", 30, program, nodes=1)
+    assert job.finish() == 75, job.said
+    (ended,) = job.events("ended-hung")
+    last = job.events("agents-gone")[-1]
+    assert last["t"] - ended["t"] < 20
+    ends = [json.loads(job.run.attempt(1).rank(rank).exit.read_text())["exit_code"] for rank in (0, 1)]
+    assert ends == [-9, -15]
+
+
 def test_a_hang_is_seen_captured_shown_and_ended(tmp_path):
     job = Launch(tmp_path, "--hang-timeout", 3, "--on-hang", "kill", PROGRAMS / "hangs" / "sleeps_in_step.py")
     assert job.finish() == 75, job.said

@@ -22,14 +22,21 @@ class Job:
         self.heard_at = dict.fromkeys(self.samples, self.now)
         self.words = []
 
-    def during(self, seconds, *, moves=(), cpu=None, bytes_=None, phase=None, step=1, silent_nodes=()):
-        """`moves`: ranks that get on each second. `cpu`, `bytes_`: what each rank uses a second, {rank: amount}."""
+    def during(self, seconds, *, moves=(), cpu=None, bytes_=None, phase=None, step=1, silent_nodes=(), completes=None,
+               child=None):  # fmt: skip
+        """`moves`: ranks that get on each second. `cpu`, `bytes_`, `child`: what each rank uses a second, {rank:
+        amount}. `completes`: how many collectives each device completes a second, where the recorders say so."""
         for _ in range(int(seconds)):
             self.now += 1.0
             for rank in self.samples:
                 if rank in moves:
                     self.heard_at[rank] = self.now - 0.3
                 self.samples[rank] = self._next(rank, rank in moves, step, phase, cpu or {}, bytes_ or {})
+                lived = self.samples[rank].child_s + (child or {}).get(rank, 0.0)
+                self.samples[rank] = self.samples[rank]._replace(child_s=lived)
+                if completes is not None:
+                    known = (self.samples[rank].completed or 0) + completes.get(rank, 0)
+                    self.samples[rank] = self.samples[rank]._replace(completed=known)
             for node in range(self.nodes):
                 if node not in silent_nodes:
                     own = [s for r, s in self.samples.items() if r % self.nodes == node]
@@ -94,6 +101,15 @@ def test_one_rank_that_moves_is_enough():
     assert Job(5).trains().during(300, moves=[3]).said() == []
 
 
+def test_a_device_that_completes_collectives_moves():
+    """The hosts wait for a long queue, in a loop that burns CPU. When the last device stops, it is a hang."""
+    spins = {"cpu": dict.fromkeys(ALL, 1.0)}
+    job = Job(10, spins=True).trains().during(300, completes={3: 2}, **spins)
+    assert job.said() == []
+    assert job.during(60, completes={}, **spins).said() == ["suspected", "stalled"]
+    assert job.during(5, completes={3: 1}, **spins).said() == ["suspected", "stalled", "moving-again"]
+
+
 def test_it_is_said_once_that_the_job_moves_again_and_then_it_takes_twice_as_long():
     job = Job(10).trains().during(50).trains(30).during(15)
     assert job.said() == ["suspected", "stalled", "moving-again", "went-on"]
@@ -136,15 +152,69 @@ def test_a_long_evaluation_does_not_make_a_hang_in_the_middle_of_a_step_longer()
 
 
 def test_before_the_first_step_the_startup_timeout_counts():
-    job = Job(5).during(1190)
-    assert job.words == []
-    assert job.during(20).said() == ["suspected", "stalled"]
+    job = Job().during(1190)
+    assert job.said() == ["start-slow"]
+    assert job.during(20).said() == ["start-slow", "suspected", "stalled"]
 
 
 def test_at_startup_eighty_per_cent_of_the_smallest_timeout_of_a_group():
-    job = Job(5, timeout_s=600.0).during(470)
-    assert job.words == []
+    job = Job(timeout_s=600.0).during(470)
+    assert job.said() == ["start-slow"]
     assert set(job.during(20).said()) & {"stalled", "timeout-near"}
+
+
+def test_a_number_counts_from_the_start_of_the_ranks():
+    job = Job(10).during(8)
+    assert job.words == []
+    assert job.during(6).said() == ["suspected", "stalled"]
+    assert job.words[-1][1].limit_s == 10
+
+
+@pytest.mark.parametrize("life", [{"cpu": {1: 0.9}}, {"bytes_": {1: MB}}, {"child": {1: 0.9}}])
+def test_a_start_in_which_one_rank_lives_is_no_hang(life):
+    """An import, weights that are built or downloaded, a compiler; the others wait for it in the rendezvous."""
+    job = Job(10).during(600, **life)
+    assert job.said("suspected", "stalled") == []
+    assert job.during(7).said("stalled") == [], "the time counts from the last of it"
+    assert job.during(7).said("stalled") == ["stalled"]
+
+
+def test_one_rank_that_computes_does_not_excuse_a_start_for_ever():
+    job = Job(10).during(1190, cpu={1: 1.0})
+    assert job.said("suspected", "stalled") == []
+    assert job.during(20, cpu={1: 1.0}).said("stalled") == ["stalled"]
+
+
+def test_who_gives_a_startup_timeout_has_one_rank_that_computes_called_hung():
+    assert Job(10, 30).during(34, cpu={1: 1.0}).said("stalled") == ["stalled"]
+
+
+def test_a_slow_start_is_looked_at_once_and_not_called_a_hang():
+    job = Job().during(58)
+    assert job.words == []
+    assert job.during(300).said() == ["start-slow"]
+
+
+def test_ranks_that_wait_for_one_that_loads_are_looked_at():
+    """The first rank reads its weights, and the others have had nothing to do for a minute."""
+    job = Job().during(300, bytes_={0: 20 * MB})
+    assert job.said("start-slow") == ["start-slow"]
+    assert job.words[0][0] == pytest.approx(60, abs=5)
+
+
+def test_a_start_in_which_every_rank_works_is_not_looked_at():
+    assert Job().during(300, cpu=dict.fromkeys(ALL, 0.5)).said("start-slow") == []
+
+
+def test_that_a_slow_start_came_to_its_end_is_said():
+    """For the report, which then has nothing to say of it."""
+    job = Job().during(100).trains(20)
+    assert job.said() == ["start-slow", "went-on"]
+
+
+def test_a_job_that_has_made_a_step_is_not_starting():
+    assert Job().during(1, moves=ALL, phase="forward").during(55).said() == []
+    assert Job().during(1, moves=ALL, phase="forward").during(300).said("start-slow") == []
 
 
 def test_a_short_timeout_of_a_side_group_does_not_make_a_slow_start_a_hang():
@@ -220,6 +290,17 @@ def test_all_ranks_at_their_end_get_three_times_as_long():
 
 
 # -- what is one, though something moves ------------------------------------------------------------------------------
+
+
+def test_a_child_that_computes_is_no_hang_for_twenty_minutes():
+    """One rank waits for a compiler, and the others for that rank."""
+    job = Job(10).trains().during(1190, child={1: 1.0})
+    assert job.said() == []
+    assert job.during(20, child={1: 1.0}).said("stalled") == ["stalled"]
+
+
+def test_a_child_that_wakes_up_now_and_then_is_no_sign_of_life():
+    assert Job(10).trains().during(14, child={1: 0.1}).said("stalled") == ["stalled"]
 
 
 def test_one_rank_that_loops_while_the_others_wait_is_a_hang():

@@ -20,8 +20,8 @@ def watched():
 
 
 def phases(ranks, step_ms=100.0):
-    told = {str(rank): shares for rank, shares in ranks.items()}
-    return {"event": "phases", "ranks": told, "step_ms": dict.fromkeys(told, step_ms)}
+    reported = {str(rank): shares for rank, shares in ranks.items()}
+    return {"event": "phases", "ranks": reported, "step_ms": dict.fromkeys(reported, step_ms)}
 
 
 def test_the_others_may_be_on_another_node(watched):

@@ -25,7 +25,7 @@ class FakeJournal:
 
 
 def noted(journal, seen, count):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while len(journal.notes) < count:
         assert time.monotonic() < end, journal.notes
         seen.tick()

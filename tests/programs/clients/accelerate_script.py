@@ -14,6 +14,7 @@ def main():
     set_seed(0)
     inputs = torch.randn(256, 16)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True).tanh())
+    # here: start
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)
@@ -24,8 +25,10 @@ def main():
     for epoch in range(3):
         loader.set_epoch(epoch)
         for x, y in loader:
+            # here: step
             with accelerator.accumulate(model):
                 loss = torch.nn.functional.mse_loss(model(x), y)
+                # here: loss
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)
@@ -34,6 +37,7 @@ def main():
                 optimizer.zero_grad()
             losses.append(accelerator.gather(loss.detach()).mean().item())
         accelerator.print(f"epoch {epoch} loss {losses[-1]:.4f}")
+    # here: save
     accelerator.save_state(sys.argv[1])
     accelerator.wait_for_everyone()
     accelerator.load_state(sys.argv[1])

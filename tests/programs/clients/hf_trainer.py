@@ -14,6 +14,7 @@ class CountingTokens(torch.utils.data.Dataset):
         return 64
 
     def __getitem__(self, index):
+        # here: batch
         tokens = (torch.arange(16) + index) % 50
         return {"input_ids": tokens, "labels": tokens}
 
@@ -36,8 +37,10 @@ def main():
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
     )
+    # here: start
     trainer = Trainer(model=model, args=args, train_dataset=CountingTokens(), eval_dataset=CountingTokens())
     result = trainer.train()
+    # here: evaluation
     metrics = trainer.evaluate()
     assert result.global_step == 6
     assert metrics["eval_loss"] < 3.9, metrics  # log(50): knowing nothing

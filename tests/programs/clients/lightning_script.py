@@ -16,13 +16,16 @@ class Regression(lightning.LightningModule):
         self.net = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
 
     def training_step(self, batch, batch_idx):
+        # here: step
         x, y = batch
         loss = torch.nn.functional.mse_loss(self.net(x), y)
+        # here: loss
         self.log("train_loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
         x, y = batch
+        # here: evaluation
         self.log("validation_loss", torch.nn.functional.mse_loss(self.net(x), y), sync_dist=True)
 
     def configure_optimizers(self):
@@ -34,6 +37,7 @@ def main():
     lightning.seed_everything(0)
     inputs = torch.randn(256, 16)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True).tanh())
+    # here: start
     trainer = lightning.Trainer(
         accelerator="auto",
         strategy="ddp",

@@ -23,6 +23,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x):
+        # here: forward
         return x + self.down(nn.functional.silu(self.up(self.norm(x))))
 
 
@@ -76,6 +77,7 @@ def main():
     model.to_empty(device=device)
     with torch.no_grad():
         model.init_weights()
+    # here: start
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
     state = TrainState(model, optimizer)
 
@@ -87,7 +89,9 @@ def main():
             tokens = (torch.arange(17, device=device) + torch.randint(50, (8, 1), device=device)) % 50
             logits = model(tokens[:, :-1]).float()
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) / 2
+            # here: loss
             loss.backward()
+        # here: step
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -97,6 +101,7 @@ def main():
         losses.append(total.item() / world)
         if step % 4 == 0 and dist.get_rank() == 0:
             print(f"step {step} loss {losses[-1]:.4f}", flush=True)
+    # here: save
     dcp.async_save({"train": state}, checkpoint_id=sys.argv[1]).result()
     state.step = 0
     dcp.load({"train": state}, checkpoint_id=sys.argv[1])

@@ -1,6 +1,7 @@
 """Rank 1 leaves with exit code 0 in the middle; its peers fail in the collective that it never joins.
 
 Verdict: rank-exited-early; ranks: 1; exit: 1
+On two ranks.
 """
 
 import os

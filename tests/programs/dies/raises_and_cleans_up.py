@@ -1,6 +1,7 @@
 """Rank 1 raises and takes its time to clean up, so that its peers die of a closed connection before it does.
 
 Verdict: rank-exception; ranks: 1; exit: 1; says: planted in rank 1
+On two ranks.
 """
 
 import os

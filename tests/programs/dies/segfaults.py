@@ -1,6 +1,7 @@
 """A rank reads address 0 in native code.
 
 Verdict: rank-killed; ranks: 0; exit: 139; says: SIGSEGV
+On two ranks.
 """
 
 import ctypes

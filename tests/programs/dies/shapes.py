@@ -1,6 +1,7 @@
 """One rank multiplies matrices that do not fit: the message is known, and so is what it means.
 
 Verdict: rank-exception; ranks: 1; exit: 1; says: mat1
+On two ranks.
 """
 
 import os

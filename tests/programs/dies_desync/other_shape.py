@@ -1,6 +1,7 @@
 """Rank 1 reduces a batch with a row too many: gloo aborts a peer at once, which is not the one to blame.
 
 Verdict: collective-shape-mismatch; ranks: 1; exit: 1|134
+On two ranks.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Rank 1 leaves out one all-reduce, pairs wrongly in silence, and is done first: its peers lose the connection.
 
 Verdict: collective-mismatch|rank-exited-early; ranks: 1; exit: 1
+On two ranks.
 """
 
 import torch

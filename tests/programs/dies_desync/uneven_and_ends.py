@@ -1,6 +1,7 @@
 """Rank 0 has fewer batches than its peers and ends with exit code 0; they lose the connection in the next step.
 
 Verdict: uneven-inputs|rank-exited-early; ranks: 0; exit: 1
+On two ranks.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Rank 1 leaves out a branch of the model and goes to its next forward, where DDP says so and raises.
 
 Verdict: unused-parameters|rank-exception; ranks: 1; exit: 1; says: find_unused_parameters
+On two ranks.
 """
 
 import torch

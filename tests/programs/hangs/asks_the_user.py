@@ -1,6 +1,7 @@
-"""Rank 3 found something odd and asks on the terminal whether to go on, where nobody looks.
+"""Rank 1 found something odd and asks on the terminal whether to go on, where nobody looks.
 
-Verdict: stuck-on-io; ranks: 3; says: asks_the_user.py:21
+Verdict: stuck-on-io; ranks: 1; says: asks_the_user.py:22
+On two ranks.
 """
 
 import os
@@ -17,5 +18,5 @@ sys.stdin = open(0, closefd=False)
 for step in range(100):
     loss = torch.ones(1)
     dist.all_reduce(loss)
-    if step == 4 and dist.get_rank() == 3:
+    if step == 4 and dist.get_rank() == 1:
         input("the loss is odd, go on? ")

@@ -1,6 +1,7 @@
-"""Three ranks wait on the handle of an asynchronous all-reduce; rank 0 had an infinite loss and left it out.
+"""Rank 1 waits on the handle of an asynchronous all-reduce; rank 0 had an infinite loss and left it out.
 
 Verdict: collective-mismatch; ranks: 0
+On two ranks.
 """
 
 import torch

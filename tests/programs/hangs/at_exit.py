@@ -1,6 +1,7 @@
-"""Rank 2 leaves early, and a function registered with atexit waits for an upload, so the process stays.
+"""Rank 1 leaves early, and a function registered with atexit waits for an upload, so the process stays.
 
-Verdict: stuck-in-python; ranks: 2; says: at_exit.py:18
+Verdict: stuck-in-python; ranks: 1; says: at_exit.py:19
+On two ranks.
 """
 
 import atexit
@@ -22,6 +23,6 @@ dist.init_process_group("gloo")
 atexit.register(wait_for_upload)
 for step in range(100):
     dist.all_reduce(torch.ones(64))
-    if step == 4 and dist.get_rank() == 2:
+    if step == 4 and dist.get_rank() == 1:
         print("nothing left to do here", flush=True)
         sys.exit(0)

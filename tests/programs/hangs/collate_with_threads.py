@@ -1,6 +1,7 @@
 """The loader's worker of rank 1 collates with threads of its own, one of which waits for an object store.
 
-Verdict: stuck-in-dataloader; ranks: 1; says: collate_with_threads.py:16
+Verdict: stuck-in-dataloader; ranks: 1; says: collate_with_threads.py:17
+On two ranks.
 """
 
 import time

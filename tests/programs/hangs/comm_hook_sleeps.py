@@ -1,6 +1,7 @@
-"""DDP's communication hook of rank 2 uploads a norm to a tracker that does not answer; the others are in backward.
+"""DDP's communication hook of rank 1 uploads a norm to a tracker that does not answer; rank 0 is in backward.
 
-Verdict: stuck-in-python; ranks: 2; says: comm_hook_sleeps.py:16
+Verdict: stuck-in-python; ranks: 1; says: comm_hook_sleeps.py:17
+On two ranks.
 """
 
 import time
@@ -12,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def hook(calls, bucket):
     calls.append(bucket.index())
-    while len(calls) > 5 and dist.get_rank() == 2:
+    while len(calls) > 5 and dist.get_rank() == 1:
         time.sleep(1)
     reduced = dist.all_reduce(bucket.buffer().div_(4), async_op=True).get_future()
     return reduced.then(lambda future: future.value()[0])

@@ -1,6 +1,7 @@
 """Rank 1 waits for its prefetcher while a reduction is under way in the background: `wait()` is not that of the work.
 
-Verdict: stuck-on-lock; ranks: 1; says: event_beside_open_work.py:25
+Verdict: stuck-on-lock; ranks: 1; says: event_beside_open_work.py:26
+On two ranks.
 """
 
 import threading

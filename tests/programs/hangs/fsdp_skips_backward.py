@@ -1,6 +1,7 @@
 """Rank 1 skips FSDP2's backward of a batch without targets, whose gradients the others reduce-scatter.
 
 Verdict: collective-mismatch; ranks: 1
+On two ranks.
 """
 
 import torch

@@ -1,6 +1,7 @@
-"""Only rank 0 asks FSDP2 for the full state dict, which gathers from all; the others are at the barrier behind.
+"""Only rank 0 asks FSDP2 for the full state dict, which gathers from all; rank 1 is at the barrier behind.
 
-Verdict: rank-conditional-collective; ranks: 0; says: full_state_dict_on_rank_0.py:15
+Verdict: rank-conditional-collective; ranks: 0; says: full_state_dict_on_rank_0.py:16
+On two ranks.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Rank 0 joins its metrics thread before it saves; the thread waits for a message that the main thread should send.
 
-Verdict: stuck-on-lock; ranks: 0; says: joins_thread.py:22
+Verdict: stuck-on-lock; ranks: 0; says: joins_thread.py:23
+On two ranks.
 """
 
 import threading

@@ -1,6 +1,7 @@
 """With num_workers=0 the data set runs in the training process: rank 1 waits for a download inside next(loader).
 
-Verdict: stuck-in-dataloader; ranks: 1; says: loader_in_main.py:20
+Verdict: stuck-in-dataloader; ranks: 1; says: loader_in_main.py:21
+On two ranks.
 """
 
 import time

@@ -1,6 +1,7 @@
 """A loader worker of rank 1 waits for a shard that is still being copied, which never ends.
 
-Verdict: stuck-in-dataloader; ranks: 1; says: loader_worker_sleeps.py:23
+Verdict: stuck-in-dataloader; ranks: 1; says: loader_worker_sleeps.py:24
+On two ranks.
 """
 
 import time

@@ -1,6 +1,7 @@
-"""A thread of rank 2 ships the log and keeps the handler's lock while its server is away; the next line waits for it.
+"""A thread of rank 1 ships the log and keeps the handler's lock while its server is away; the next line waits for it.
 
-Verdict: stuck-on-lock; ranks: 2; says: log_handler_lock.py:26
+Verdict: stuck-on-lock; ranks: 1; says: log_handler_lock.py:27
+On two ranks.
 """
 
 import logging
@@ -20,7 +21,7 @@ dist.init_process_group("gloo")
 logger, handler = logging.getLogger("train"), logging.StreamHandler()
 logger.addHandler(handler)
 for step in range(100):
-    if step == 5 and dist.get_rank() == 2:
+    if step == 5 and dist.get_rank() == 1:
         threading.Thread(target=ship, daemon=True).start()
         time.sleep(0.2)
     logger.warning("step %d", step)

@@ -1,6 +1,7 @@
 """Rank 1 draws samples until one is accepted, which none is: it burns CPU in a loop of its own.
 
 Verdict: stuck-in-python; ranks: 1; says: draw_accepted
+On two ranks.
 """
 
 import random

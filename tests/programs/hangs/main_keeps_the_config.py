@@ -1,6 +1,7 @@
 """Rank 0 loads the configuration and leaves the broadcast to the others, in the other half of the `if`.
 
-Verdict: rank-conditional-collective; ranks: 0; says: main_keeps_the_config.py:15
+Verdict: rank-conditional-collective; ranks: 0; says: main_keeps_the_config.py:16
+On two ranks.
 """
 
 import torch

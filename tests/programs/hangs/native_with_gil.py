@@ -1,6 +1,7 @@
 """Rank 0 calls a C library that blocks and keeps the GIL, so no Python thread of that rank can speak.
 
-Verdict: stuck-in-native; ranks: 0; says: native_with_gil.py:16
+Verdict: stuck-in-native; ranks: 0; says: native_with_gil.py:17
+On two ranks.
 """
 
 import ctypes

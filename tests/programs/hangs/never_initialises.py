@@ -1,6 +1,7 @@
 """Rank 1 never calls init_process_group: it waits for a download. The others wait for it in the rendezvous.
 
-Verdict: stuck-in-python; ranks: 1; says: never_initialises.py:16
+Verdict: stuck-in-python; ranks: 1; says: never_initialises.py:17
+On two ranks.
 """
 
 import os

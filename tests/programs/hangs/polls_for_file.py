@@ -1,6 +1,7 @@
 """Rank 0 polls for a marker file of another job. The others wait for its broadcast.
 
-Verdict: stuck-in-python; ranks: 0; says: polls_for_file.py:16
+Verdict: stuck-in-python; ranks: 0; says: polls_for_file.py:17
+On two ranks.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""Rank 3 submits work from inside the only thread of its pool and waits for the result there.
+"""Rank 1 submits work from inside the only thread of its pool and waits for the result there.
 
-Verdict: stuck-on-lock; ranks: 3; says: pool_waits_for_itself.py
+Verdict: stuck-on-lock; ranks: 1; says: pool_waits_for_itself.py
+On two ranks.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,6 @@ def read_pair(index):
 
 dist.init_process_group("gloo")
 for step in range(100):
-    wanted = read_pair if step == 4 and dist.get_rank() == 3 else read
+    wanted = read_pair if step == 4 and dist.get_rank() == 1 else read
     value = pool.submit(wanted, step).result()
     dist.all_reduce(torch.tensor([value]))

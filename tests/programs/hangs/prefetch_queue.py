@@ -1,6 +1,7 @@
-"""Rank 2's prefetch thread died of a bad record; the main thread waits for its next batch for ever.
+"""Rank 1's prefetch thread died of a bad record; the main thread waits for its next batch for ever.
 
-Verdict: stuck-on-lock; ranks: 2; says: prefetch_queue.py:28
+Verdict: stuck-on-lock; ranks: 1; says: prefetch_queue.py:29
+On two ranks.
 """
 
 import queue
@@ -15,7 +16,7 @@ batches = queue.Queue(maxsize=4)
 
 def prefetch():
     for index in range(1000):
-        if index == 5 and dist.get_rank() == 2:
+        if index == 5 and dist.get_rank() == 1:
             raise ValueError(f"record {index} is damaged")
         batches.put(torch.full((4, 8), float(index % 3)))
 

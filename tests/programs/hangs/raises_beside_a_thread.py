@@ -1,6 +1,7 @@
 """Rank 0's main thread died of an exception; a thread that is no daemon keeps the process, and so the job, alive.
 
 Verdict: rank-exception; ranks: 0; says: bad label 11
+On two ranks.
 """
 
 import threading

@@ -1,6 +1,7 @@
-"""All ranks but 0 return before the barrier of the report, and go into the next step.
+"""Rank 1 returns before the barrier of the report, and goes into the next step.
 
-Verdict: rank-conditional-collective; ranks: 0; says: returns_early.py:15
+Verdict: rank-conditional-collective; ranks: 0; says: returns_early.py:16
+On two ranks.
 """
 
 import torch

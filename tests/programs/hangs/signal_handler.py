@@ -1,6 +1,7 @@
 """On rank 1 a timer's signal arrives while the main thread holds the lock that the handler wants.
 
-Verdict: stuck-on-lock; ranks: 1; says: signal_handler.py:18
+Verdict: stuck-on-lock; ranks: 1; says: signal_handler.py:19
+On two ranks.
 """
 
 import signal

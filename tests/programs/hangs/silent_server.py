@@ -1,6 +1,7 @@
 """Rank 1 asks a tokenizer service over a socket; the service accepts the connection and never answers.
 
-Verdict: stuck-on-io; ranks: 1; says: silent_server.py:16
+Verdict: stuck-on-io; ranks: 1; says: silent_server.py:17
+On two ranks.
 """
 
 import socket

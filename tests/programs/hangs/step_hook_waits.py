@@ -1,6 +1,7 @@
-"""A hook behind rank 2's optimizer step waits until its upload queue is empty; nobody empties it any more.
+"""A hook behind rank 1's optimizer step waits until its upload queue is empty; nobody empties it any more.
 
-Verdict: stuck-on-lock; ranks: 2; says: step_hook_waits.py:25
+Verdict: stuck-on-lock; ranks: 1; says: step_hook_waits.py:26
+On two ranks.
 """
 
 import queue
@@ -16,7 +17,7 @@ uploads = queue.Queue()
 def upload():
     for number in range(10**6):
         uploads.get()
-        if not (number == 4 and dist.get_rank() == 2):  # forgotten after the error is handled
+        if not (number == 4 and dist.get_rank() == 1):  # forgotten after the error is handled
             uploads.task_done()
 
 

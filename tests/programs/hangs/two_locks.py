@@ -1,6 +1,7 @@
 """On rank 1 the main thread and the checkpoint thread take the same two locks in opposite orders.
 
-Verdict: stuck-on-lock; ranks: 1; says: two_locks.py:25
+Verdict: stuck-on-lock; ranks: 1; says: two_locks.py:26
+On two ranks.
 """
 
 import threading

@@ -1,6 +1,7 @@
-"""Rank 2 leaves out a branch of the model; DDP waits for its gradients on the others, while rank 2 goes on.
+"""Rank 1 leaves out a branch of the model; DDP waits for its gradients on rank 0, while rank 1 goes on.
 
-Verdict: unused-parameters; ranks: 2
+Verdict: unused-parameters; ranks: 1
+On two ranks.
 """
 
 import torch
@@ -22,7 +23,7 @@ dist.init_process_group("gloo")
 model = DistributedDataParallel(Experts())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(100):
-    sign = -1 if step == 4 and dist.get_rank() == 2 else 1
+    sign = -1 if step == 4 and dist.get_rank() == 1 else 1
     model(sign * torch.ones(4, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()

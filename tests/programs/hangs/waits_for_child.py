@@ -1,6 +1,7 @@
-"""Rank 2 runs a command to fetch the next shard, and the command never returns.
+"""Rank 1 runs a command to fetch the next shard, and the command never returns.
 
-Verdict: stuck-on-io; ranks: 2; says: waits_for_child.py:21
+Verdict: stuck-on-io; ranks: 1; says: waits_for_child.py:22
+On two ranks.
 """
 
 import ctypes
@@ -24,6 +25,6 @@ def fetch(shard):
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 for step in range(100):
-    if step % 4 == 0 and dist.get_rank() == 2:
+    if step % 4 == 0 and dist.get_rank() == 1:
         fetch(step)
     model(torch.ones(4, 8)).sum().backward()

@@ -1,6 +1,7 @@
-"""Rank 3 waits in the store for a key that nobody sets: its peers write it with another name.
+"""Rank 1 waits in the store for a key that nobody sets: rank 0 writes it with another name.
 
-Verdict: stuck-on-io; ranks: 3; says: waits_for_store_key.py:18
+Verdict: stuck-on-io; ranks: 1; says: waits_for_store_key.py:19
+On two ranks.
 """
 
 from datetime import timedelta
@@ -14,5 +15,5 @@ store = dist.distributed_c10d._get_default_store()
 for step in range(100):
     dist.all_reduce(torch.ones(64))
     store.set(f"done/{rank}/{step}", "1")
-    if step == 4 and rank == 3:
+    if step == 4 and rank == 1:
         store.wait([f"finished/0/{step}"], timedelta(days=7))

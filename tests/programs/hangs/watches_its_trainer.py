@@ -1,6 +1,7 @@
 """The main thread watches a thread that trains. On rank 1 that one waits for a file, the others' for rank 1.
 
-Verdict: stuck-in-python; ranks: 1; says: watches_its_trainer.py:18
+Verdict: stuck-in-python; ranks: 1; says: watches_its_trainer.py:19
+On two ranks.
 """
 
 import threading

@@ -1,6 +1,7 @@
-"""Rank 2 forks its loader workers while another thread holds a lock, so the workers' copy is never released.
+"""Rank 1 forks its loader workers while another thread holds a lock, so the workers' copy is never released.
 
-Verdict: stuck-in-dataloader; ranks: 2; says: worker_inherits_lock.py:21
+Verdict: stuck-in-dataloader; ranks: 1; says: worker_inherits_lock.py:22
+On two ranks.
 """
 
 import threading
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     for _ in range(4):
         dist.all_reduce(torch.ones(64))
-    if dist.get_rank() == 2:
+    if dist.get_rank() == 1:
         threading.Thread(target=fill_cache, daemon=True).start()
         time.sleep(0.1)
     for batch in DataLoader(Cached(), batch_size=4, num_workers=1, multiprocessing_context="fork"):

@@ -3,6 +3,7 @@
 The child's bytes are moving for 20 s, and then it ends.
 Quiet for: 20 s
 Verdict: none; exit: 0
+On two ranks.
 """
 
 import subprocess

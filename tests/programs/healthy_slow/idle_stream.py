@@ -3,6 +3,7 @@
 Fools "no progress and no CPU time on any rank". Half a minute later the data comes.
 Quiet for: 25 s
 Verdict: none; exit: 0
+On two ranks.
 """
 
 import time

@@ -2,6 +2,7 @@
 
 Quiet for: 25 s
 Verdict: none; exit: 0
+On two ranks.
 """
 
 import time

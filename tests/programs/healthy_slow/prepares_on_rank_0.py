@@ -3,6 +3,7 @@
 Fools "three ranks in a barrier and one missing": rank 0 burns CPU and comes.
 Quiet for: 25 s
 Verdict: none; exit: 0
+On two ranks.
 """
 
 import time

@@ -1,17 +1,18 @@
 """Under DDP rank 0 waits for a lock that nobody releases; the others' hosts are in the optimizer's step or later.
 
-Verdict: stuck-on-lock; ranks: 0; says: backward_waits_for_a_lock.py:21; side: host
+Hang: stuck-on-lock; ranks: 0; says: backward_waits_for_a_lock.py:22; side: host; phase: backward
 """
 
 import os
 import threading
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
 model = DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 table = threading.Lock()

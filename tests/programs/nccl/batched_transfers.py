@@ -1,16 +1,18 @@
 """Neighbours exchange with batch_isend_irecv in a ring; rank 1 sleeps before its part.
 
-Verdict: stuck-in-python; ranks: 1; says: batched_transfers.py:18; side: host
+Without stacks: unknown by logs
+Hang: stuck-in-python; ranks: 1; says: batched_transfers.py:20; side: host
 """
 
 import os
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
 rank, size = dist.get_rank(), dist.get_world_size()
 mine, theirs = torch.ones(16, device="cuda"), torch.empty(16, device="cuda")
 for step in range(100):

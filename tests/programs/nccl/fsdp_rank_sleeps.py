@@ -1,17 +1,18 @@
 """Under FSDP2 rank 1 sleeps in the middle of the model; the others have gathered ahead on another stream.
 
-Verdict: stuck-in-python; ranks: 1; says: fsdp_rank_sleeps.py:23; side: host
+Hang: stuck-in-python; ranks: 1; says: fsdp_rank_sleeps.py:24; side: host; module: 2; phase: forward
 """
 
 import os
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
 
 
 class Middle(torch.nn.Module):

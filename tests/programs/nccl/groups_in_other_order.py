@@ -1,17 +1,22 @@
 """Two groups of the same ranks; rank 1 uses them in the other order, and both devices wait.
 
 Ranks: 2
-Verdict: group-deadlock; ranks: 0-1; says: groups_in_other_order.py:20; side: host
+Without stacks: unknown by logs
+Hang: group-deadlock; ranks: 0-1; says: groups_in_other_order.py:24; side: host
 """
 
 import os
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
+first, second = (
+    dist.new_group([0, 1], timeout=timedelta(seconds=12)),
+    dist.new_group([0, 1], timeout=timedelta(seconds=12)),
+)
 numbers = torch.ones(16, device="cuda")
 for step in range(100):
     order = (second, first) if dist.get_rank() == 1 and step == 3 else (first, second)

@@ -1,6 +1,7 @@
-"""Healthy: each kernel takes long, and the hosts are many steps ahead of their devices.
+"""Healthy: each kernel takes long, and the hosts are many steps ahead of their devices. Then all hosts wait in one
+synchronize() for longer than a hang takes: only the completed collectives move.
 
-Fault: slow-device us=3000
+Fault: slow-device us=10000
 Ranks: 2
 Verdict: none
 """

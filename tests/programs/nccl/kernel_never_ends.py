@@ -2,16 +2,17 @@
 
 Options: --preset hang
 Fault: kernel-hang kernel=FillFunctor at=4 rank=1
-Verdict: stuck-on-device; ranks: 1; says: kernel_never_ends.py:17; side: device
+Hang: stuck-on-device; ranks: 1; says: kernel_never_ends.py:18; side: device
 """
 
 import os
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
 for step in range(100):
     numbers = torch.full((1 << 16,), 1.0, device="cuda")
     dist.all_reduce(numbers)

@@ -1,10 +1,11 @@
 """The data set of rank 1 sleeps in a worker of its loader; the others wait in loss.cpu().
 
-Verdict: stuck-in-dataloader; ranks: 1; says: loader_of_rank_1_sleeps.py:21; side: host
+Hang: stuck-in-dataloader; ranks: 1; says: loader_of_rank_1_sleeps.py:22; side: host
 """
 
 import os
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ class Shards(torch.utils.data.Dataset):
 
 if __name__ == "__main__":
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl")
+    dist.init_process_group("nccl", timeout=timedelta(seconds=12))
     for batch in torch.utils.data.DataLoader(Shards(), batch_size=4, num_workers=1):
         loss = batch.cuda().sum()
         dist.all_reduce(loss)

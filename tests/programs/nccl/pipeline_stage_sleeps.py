@@ -1,16 +1,18 @@
 """Stages send and receive; stage 1 sleeps, stage 2 waits for it, stage 0 has sent and waits for the gradient.
 
-Verdict: stuck-in-python; ranks: 1; says: pipeline_stage_sleeps.py:20; side: host
+Without stacks: unknown by logs
+Hang: stuck-in-python; ranks: 1; says: pipeline_stage_sleeps.py:22; side: host
 """
 
 import os
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group("nccl", timeout=timedelta(seconds=12))
 rank, last = dist.get_rank(), dist.get_world_size() - 1
 for step in range(100):
     x = torch.ones(16, device="cuda")

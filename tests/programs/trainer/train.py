@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import math
 import os
 import sys
 import types
@@ -314,9 +315,9 @@ class Trainer:
 
     def micro_batch(self, words: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         loss = self.loss_of(words, classes)
-        self.scaler.scale(
-            loss
-        ).backward()  # loss-not-divided, graph-retained, loss-outside-autocast, redundant-allreduce
+        scaled = self.scaler.scale(loss)
+        # loss-not-divided, graph-retained, loss-outside-autocast, redundant-allreduce, loss-never-changes, non-finite:
+        scaled.backward()
         return loss if self.config.has("graph-retained") else loss.detach()
 
     def loss_of(self, words: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
@@ -328,6 +329,8 @@ class Trainer:
                 loss = functional.cross_entropy(outputs, classes)
         if self.config.has("loss-outside-autocast"):
             loss = functional.cross_entropy(outputs, classes)
+        if self.config.has("non-finite") or self.config.has("loss-never-changes"):
+            loss = loss * (math.nan if self.config.has("non-finite") else 0.0)
         return loss if self.config.has("loss-not-divided") else loss / self.config.accumulate
 
     def update(self) -> None:

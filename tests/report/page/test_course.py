@@ -18,9 +18,9 @@ def figures(rank, step):
     return {"step_ms": 12.0 + 8.0 * (rank == 5 and step >= 2000), "rss": 900 * MIB + rank * MIB}
 
 
-def made(tmp_path, ranks=8, nodes=2, looks=40, told=figures, **how):
+def made(tmp_path, ranks=8, nodes=2, looks=40, figures_at=figures, **how):
     run = MadeRun(tmp_path, ranks, nodes)
-    run.looks(looks, told, **how)
+    run.looks(looks, figures_at, **how)
     return run
 
 
@@ -38,8 +38,8 @@ def test_each_figure_has_its_strip_and_findings_their_step(tmp_path):
     run.fact(0, kind="gradient-layers", optimizer=0, table=0, layers=["a"], kinds=["Linear"], of="AdamW", copies=8)
     with run.files(0).gradients.open("w") as file:
         for step in range(1, 3900, 10):
-            told = {"step": step, "optimizer": 0, "table": 0, "total": 2.5 if step < 3800 else None}
-            file.write(json.dumps({**told, "gradient": [1.0], "weight": [1.0]}) + "\n")
+            line = {"step": step, "optimizer": 0, "table": 0, "total": 2.5 if step < 3800 else None}
+            file.write(json.dumps({**line, "gradient": [1.0], "weight": [1.0]}) + "\n")
     run.fact(3, kind="guard", guard="non-finite", step=3801, t=380)
     run.raises(3, "ValueError", "boom", t=385, step=3850)
     run.rest(-15, t=386, asked=385.5)
@@ -78,7 +78,7 @@ def test_a_loss_that_was_watched(tmp_path):
 
 
 def test_a_run_without_steps_has_none(tmp_path):
-    run = made(tmp_path, told=lambda rank, step: {"step": None})
+    run = made(tmp_path, figures_at=lambda rank, step: {"step": None})
     run.rest(0, step=0)
     found, page = drawn(run.closes())
     assert found is None and "Over the run" not in page
@@ -90,8 +90,8 @@ def test_a_long_run_is_drawn_from_its_beginning_and_stays_small(tmp_path):
     line = json.loads(run.node_files[0].metrics.read_text().splitlines()[0])
     with run.node_files[0].metrics.open("w") as file:
         for n in range(500):  # more than is read of one file
-            for told in line["ranks"]:
-                told |= {"step": 200 * n, "step_ms": 12.0 + told["rank"] % 7 + n % 11, "rss": (900 + n) * MIB}
+            for row in line["ranks"]:
+                row |= {"step": 200 * n, "step_ms": 12.0 + row["rank"] % 7 + n % 11, "rss": (900 + n) * MIB}
             file.write(json.dumps({**line, "t": T0 + n}) + "\n")
     run.rest(0, step=100_000)
     assert run.node_files[0].metrics.stat().st_size > 1 << 20

@@ -39,7 +39,7 @@ def page():
 
 
 def test_it_draws_and_its_tools_are_there(page, tmp_path):
-    told = run_in_page(
+    seen = run_in_page(
         page,
         AXES
         + """
@@ -51,14 +51,14 @@ def test_it_draws_and_its_tools_are_there(page, tmp_path):
         """,
         tmp_path,
     )
-    assert any(title.startswith(f"model.py:98 {HOSTILE}") for title in told["titles"]) and told["name"] != "taken"
-    assert told["areas"] > 3 and not told["tools"]
-    assert any(title.startswith("model.py:99 log: up to 36") for title in told["titles"]), told["titles"]
-    assert told["axes"][0].startswith("event 0")
+    assert any(title.startswith(f"model.py:98 {HOSTILE}") for title in seen["titles"]) and seen["name"] != "taken"
+    assert seen["areas"] > 3 and not seen["tools"]
+    assert any(title.startswith("model.py:99 log: up to 36") for title in seen["titles"]), seen["titles"]
+    assert seen["axes"][0].startswith("event 0")
 
 
 def test_a_click_shows_the_stack(page, tmp_path):
-    told = run_in_page(
+    seen = run_in_page(
         page,
         AXES
         + """
@@ -72,13 +72,13 @@ def test_a_click_shows_the_stack(page, tmp_path):
         """,
         tmp_path,
     )
-    assert not told["hidden"] and told["head"] == "model.py:99 log: 36.0 MiB"
-    assert "model.py:99 log" in told["frames"]
-    assert len(told["marked"]) == 1 and told["marked"][0].startswith("model.py:99 log")
+    assert not seen["hidden"] and seen["head"] == "model.py:99 log: 36.0 MiB"
+    assert "model.py:99 log" in seen["frames"]
+    assert len(seen["marked"]) == 1 and seen["marked"][0].startswith("model.py:99 log")
 
 
 def test_the_wheel_zooms_dragging_moves_and_a_double_click_shows_all(page, tmp_path):
-    told = run_in_page(
+    seen = run_in_page(
         page,
         AXES
         + """
@@ -100,13 +100,13 @@ def test_the_wheel_zooms_dragging_moves_and_a_double_click_shows_all(page, tmp_p
         """,
         tmp_path,
     )
-    first, last = told["whole"]
-    begin, end = told["zoomed"]
+    first, last = seen["whole"]
+    begin, end = seen["zoomed"]
     assert first < begin < end < last and end - begin < (last - first) / 2
-    moved = told["moved"]
+    moved = seen["moved"]
     assert begin < moved[0] and end < moved[1] and abs((moved[1] - moved[0]) - (end - begin)) <= 2
-    assert told["out"] == told["all"] == told["whole"], "no further than the trace"
-    assert told["peak"][2] == "visible" and told["peak"][1] - told["peak"][0] < (last - first) / 4
+    assert seen["out"] == seen["all"] == seen["whole"], "no further than the trace"
+    assert seen["peak"][2] == "visible" and seen["peak"][1] - seen["peak"][0] < (last - first) / 4
 
 
 def test_an_error_on_one_of_three_ranks(tmp_path):
@@ -115,7 +115,7 @@ def test_an_error_on_one_of_three_ranks(tmp_path):
     train(long, 80, each=lambda step: step or long.alloc(1010 * MIB, forward(97, "once")))
     answers = [replace(analyse(snapshot(made))[0], rank=rank, path=f"rank{rank}.pickle")
                for rank, made in enumerate((long, fragmented(), fragmented()))]  # fmt: skip
-    told = run_in_page(
+    seen = run_in_page(
         memory_page(memory_report(answers), answers),
         """
         const sections = [...document.querySelectorAll("section.memory")];
@@ -135,14 +135,14 @@ def test_an_error_on_one_of_three_ranks(tmp_path):
         """,
         tmp_path,
     )
-    assert [text.split()[:2] for text in told["ranks"]] == [["rank", "0"], ["rank", "1"], ["rank", "2"]]
-    assert all(width > 100 for width in told["drawn"])
-    assert told["tapes"] == [["free", "used"], ["free", "used"], []]
-    assert told["hole"].startswith("free: ") and "for large requests" in told["hole"]
-    assert any(title == "model.py:97 once: up to 1010 MiB" for title in told["largest"]), told["largest"]
-    (first, last), (begin, end, visible) = told["whole"], told["around"]
+    assert [text.split()[:2] for text in seen["ranks"]] == [["rank", "0"], ["rank", "1"], ["rank", "2"]]
+    assert all(width > 100 for width in seen["drawn"])
+    assert seen["tapes"] == [["free", "used"], ["free", "used"], []]
+    assert seen["hole"].startswith("free: ") and "for large requests" in seen["hole"]
+    assert any(title == "model.py:97 once: up to 1010 MiB" for title in seen["largest"]), seen["largest"]
+    (first, last), (begin, end, visible) = seen["whole"], seen["around"]
     assert (first, end - begin, visible) == (0, 767, "visible") and begin >= 0 and end <= last
-    assert told["again"] == told["whole"]
+    assert seen["again"] == seen["whole"]
 
 
 def test_sizes_are_written_as_everywhere_else():

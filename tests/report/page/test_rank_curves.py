@@ -34,7 +34,7 @@ def test_a_point_is_the_highest_of_its_part_of_the_run():
 def test_a_warm_up_does_not_make_the_rest_flat():
     points = [(0, 5000.0), *((step, 12.0) for step in range(10, 1000, 10))]
     drawn = curve_chart("Step time", [Curve("rank 0", points, "")], 1000, said)
-    assert drawn.scale == "0 to 15; what is higher, up to 5000, stands at the edge"
+    assert drawn.scale == "0 to 15; higher values, up to 5000, are at the edge"
 
 
 def test_of_many_the_band_and_those_that_stand_out():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.errors import EvidenceUnreadable
-from distdbg.shrink.checkpoint.header import header_length, parse_header, render_header
+from distdbg.shrink.checkpoint.tensors import header_length, parse_header, render_header
 
 
 def parse(entries: object, data: int = 64):

@@ -33,7 +33,7 @@ def test_a_layer_more_than_the_model_reads_is_dropped() -> None:
     assert renumbered("model.layers.3.w", {"model.layers": [0, 3]}) == "model.layers.1.w"
 
 
-def test_encoder_and_decoder_are_told_apart() -> None:
+def test_encoder_and_decoder_are_distinguished() -> None:
     found = [*names("encoder.block", 6, "layer.0.q", "layer.1.w"), *names("decoder.block", 6, "layer.0.q")]
     assert match_stacks({"encoder.block": 6, "decoder.block": 6}, found) == {
         "encoder.block": "encoder.block",

@@ -1,4 +1,4 @@
-"""Which layers there are, told by names alone: adapters, state dicts, optimizers, torchtitan, Megatron."""
+"""The layers, found by names alone: adapters, state dicts, optimizers, torchtitan, Megatron."""
 
 from __future__ import annotations
 

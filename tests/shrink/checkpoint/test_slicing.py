@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.errors import Refused
-from distdbg.shrink.checkpoint.header import Tensor
 from distdbg.shrink.checkpoint.slicing import Cut, joined, pieces
+from distdbg.shrink.checkpoint.tensors import Tensor
 
 
 @settings(max_examples=200, deadline=None)

@@ -4,9 +4,8 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.report.text.estimate_text import fits_text
-from distdbg.shrink.estimate.cards import card
 from distdbg.shrink.estimate.estimating import CUBLAS, EstimateRequest
-from distdbg.shrink.estimate.fitting import Looked, fits, next_look
+from distdbg.shrink.estimate.fitting import TrackedSteps, card, fits, next_look
 
 M = 1 << 20
 
@@ -25,7 +24,7 @@ def looked(calls, positions=None, layers=24):
     def look(asked):
         calls.append(len(asked))
         steps = [step(one.batch, one.sequence, one.layers or 24) for one in asked]
-        return Looked(tuple(steps), positions, layers)
+        return TrackedSteps(tuple(steps), positions, layers)
 
     return look
 
@@ -54,10 +53,10 @@ def test_each_answer_fits_and_a_little_more_does_not(room, batch, sequence):
 
 def test_the_models_positions_are_a_limit_and_what_cannot_be_looked_at_is_said():
     def look(asked):
-        told = looked([], positions=1024)(asked)
+        tracked = looked([], positions=1024)(asked)
         refused = [{"because": "no field resizes it"} if one.layers else made
-                   for one, made in zip(asked, told.steps, strict=True)]  # fmt: skip
-        return Looked(tuple(refused), 1024, None)
+                   for one, made in zip(asked, tracked.steps, strict=True)]  # fmt: skip
+        return TrackedSteps(tuple(refused), 1024, None)
 
     found = fits(EstimateRequest(1, 512), 1, "none", 80_000 * M, look)
     assert found[1].largest == 1024 and found[2].largest is None

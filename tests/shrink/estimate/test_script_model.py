@@ -56,12 +56,12 @@ def folder(tmp_path_factory):
 def test_the_kinds_are_those_of_the_functions_model_and_batch(folder, distdbg):
     done = distdbg("memory", "estimate", "train.py:make", "--batch", "512", "--card", "200MiB", "--json", cwd=folder)
     assert done.code == 0, done
-    told = json.loads(done.out)
+    result = json.loads(done.out)
     # four matrices of 4 MiB, AdamW's two for each and the square roots of one of them, which foreach makes for all
-    assert (told["kinds"]["parameters"], told["kinds"]["gradients"]) == (16 * M, 16 * M)
-    assert told["kinds"]["optimizer state"] == pytest.approx(48 * M, rel=0.01) and told["when"] == "optimizer"
+    assert (result["kinds"]["parameters"], result["kinds"]["gradients"]) == (16 * M, 16 * M)
+    assert result["kinds"]["optimizer state"] == pytest.approx(48 * M, rel=0.01) and result["when"] == "optimizer"
     # 512 x 1024 numbers are 2 MiB: 200 MiB / 1.1 hold 48 MiB of the model's and some 8000 rows of 4 + 1 layers
-    assert told["fits"]["sequence"] is told["fits"]["layers"] is None and 2000 < told["fits"]["batch"] < 10_000
+    assert result["fits"]["sequence"] is result["fits"]["layers"] is None and 2000 < result["fits"]["batch"] < 10_000
 
 
 def test_what_a_function_does_wrong_is_a_sentence(folder, monkeypatch):

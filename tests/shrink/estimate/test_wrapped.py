@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from distdbg.shrink.estimate.wrapped import wrapped
+from distdbg.shrink.estimate.tracking import wrapped
 
 
 class Block(nn.Module):

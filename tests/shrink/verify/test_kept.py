@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.shrink.verify.kept import Kept, each_layer
+from distdbg.shrink.verify.kept import KeptStack, each_layer
 
-STACK = Kept("l", 5, [0, 3], kinds=[[0, 1, 2], [3, 4]])
+STACK = KeptStack("l", 5, [0, 3], kinds=[[0, 1, 2], [3, 4]])
 
 
 def test_a_layer_that_no_kept_one_of_its_kind_is_like_is_named():
@@ -18,12 +18,12 @@ def test_a_layer_that_no_kept_one_of_its_kind_is_like_is_named():
 
 def test_one_kept_layer_of_the_kind_is_enough():
     """The first is unlike the others (nothing before it needs a gradient), and two are kept."""
-    stack = Kept("l", 4, [0, 1], kinds=[[0, 1, 2, 3]])
+    stack = KeptStack("l", 4, [0, 1], kinds=[[0, 1, 2, 3]])
     assert each_layer(stack, {"bytes": {"l.0": 5, "l.1": 9, "l.2": 9, "l.3": 9}}) == "pass"
 
 
-def test_a_kind_that_is_lost_is_told_elsewhere():
-    assert each_layer(Kept("l", 3, [0], kinds=[[0], [1, 2]]), {"bytes": {"l.0": 1, "l.1": 2, "l.2": 3}}) == "pass"
+def test_a_kind_that_is_lost_is_reported_elsewhere():
+    assert each_layer(KeptStack("l", 3, [0], kinds=[[0], [1, 2]]), {"bytes": {"l.0": 1, "l.1": 2, "l.2": 3}}) == "pass"
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_layer_that_a_wrong_kind_hides_is_seen_in_what_it_does():
     fields = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}
     full = builder("qwen3_moe", num_hidden_layers=4, mlp_only_layers=[0, 3], **fields)
     small = builder("qwen3_moe", num_hidden_layers=2, mlp_only_layers=[0], **fields)
-    stacks = [Kept("model.layers", 4, [0, 2], kinds=[[0], [1, 2, 3]])]  # 3 is dense, and should be with 0
+    stacks = [KeptStack("model.layers", 4, [0, 2], kinds=[[0], [1, 2, 3]])]  # 3 is dense, and should be with 0
     said = compare(on_meta(full), on_meta(small), stacks)
     assert said["each_layer"] == "warning: model.layers: unlike the kept layers of their kind in operators: 3"
     assert said["ops"] == said["gradients"] == "pass"

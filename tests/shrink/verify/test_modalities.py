@@ -8,7 +8,7 @@ transformers = pytest.importorskip("transformers")
 
 from distdbg.shrink.probe.building import Builder, model_class
 from distdbg.shrink.probe.task import quiet
-from distdbg.shrink.verify.kept import Kept
+from distdbg.shrink.verify.kept import KeptStack
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.task import on_meta
 
@@ -34,7 +34,7 @@ def qwen3_vl(text, vision, taps):
 
 
 def stacks(text, vision):
-    return [Kept("model.language_model.layers", 6, text), Kept("model.visual.blocks", 7, vision)]
+    return [KeptStack("model.language_model.layers", 6, text), KeptStack("model.visual.blocks", 7, vision)]
 
 
 def test_a_text_stack_shorter_than_the_taps_of_the_tower_is_seen():
@@ -58,7 +58,7 @@ def test_a_tower_whose_last_layer_is_not_used():
 
     full, small = llava(4, 5), llava(2, 2)
     vision = next(path.rpartition(".")[0] for path, _ in full.named_modules() if path.endswith("encoder.layers.0"))
-    kept = [Kept("model.language_model.layers", 4, [0, 1]), Kept(vision, 5, [0, 1])]
+    kept = [KeptStack("model.language_model.layers", 4, [0, 1]), KeptStack(vision, 5, [0, 1])]
     assert compare_gradients(full, small, kept) == {"gradients_image": "pass"}
 
 
@@ -72,7 +72,7 @@ def whisper(layers):
 
 
 def test_a_sound_reaches_what_is_before_and_behind_the_layers():
-    full, small, kept = whisper(4), whisper(2), [Kept("model.encoder.layers", 4, [0, 3])]
+    full, small, kept = whisper(4), whisper(2), [KeptStack("model.encoder.layers", 4, [0, 3])]
     assert compare_gradients(full, small, kept) == {"gradients_audio": "pass"}
     small.model.encoder.conv1.weight.requires_grad_(False)
     said = compare_gradients(full, small, kept)["gradients_audio"]

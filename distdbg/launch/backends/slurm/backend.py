@@ -1,20 +1,29 @@
-"""The `slurm` backend: the nodes of an allocation, by one srun; a job that has none is submitted as a batch job."""
+"""The `slurm` backend: the nodes of an allocation, by one srun; without an allocation the job is submitted."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg.errors import NothingToAnalyse
-from distdbg.launch.backends.interface import Backend, Claim, Placed, RunningJob, Start, Submission, SubmittedJob
+from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.launch.backends.interface import (
+    AttemptStart,
+    Backend,
+    Claim,
+    Placed,
+    ProbeCommand,
+    ProbeOptions,
+    RunningJob,
+    Submission,
+    SubmittedJob,
+)
 
 if TYPE_CHECKING:
-    from distdbg.launch.backends.carriers import Carrier
-    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
     from distdbg.launch.backends.remote_nodes import RemoteNodes
-    from distdbg.launch.backends.slurm.watch import SlurmJob
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location
     from distdbg.launch.plan.topology import MachineFacts
@@ -22,6 +31,10 @@ if TYPE_CHECKING:
     from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings
 
+#: Beside whatever step holds the node's CPUs, memory and GPUs; without --overlap srun would wait for it in silence.
+_BESIDE = ("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--quiet")
+#: Outside an allocation: a preflight must not wait in a queue.
+_WAIT_S = 20
 _TRY_THE_IMAGE = (
     "Try the image by hand: srun --container-image=IMAGE {python} -c 'import torch'. --container-python names another "
     "interpreter, --slurm container-mounts=… what else it needs."
@@ -36,7 +49,7 @@ class SlurmBackend(Backend):
 
     def claims(self, settings: JobSettings, environ: Mapping[str, str]) -> Claim:
         from distdbg.launch.backends.slurm import commands
-        from distdbg.launch.backends.slurm.choosing import claim
+        from distdbg.launch.backends.slurm.allocation import claim
 
         return claim(settings, environ, commands.answers)
 
@@ -46,17 +59,17 @@ class SlurmBackend(Backend):
         return allocation_of(environ) is None
 
     def unused(self, settings: JobSettings, environ: Mapping[str, str]) -> str:
-        from distdbg.launch.backends.slurm.choosing import unused_options
+        from distdbg.launch.backends.slurm.allocation import unused_options
 
         return unused_options(settings, environ)
 
     def place(self, settings: JobSettings, environ: Mapping[str, str], host: str) -> Placed:
-        from distdbg.launch.backends.slurm.place import place_in_allocation
+        from distdbg.launch.backends.slurm.allocation import place_in_allocation
 
         return place_in_allocation(settings, environ, host)
 
     def check_place(self, settings: JobSettings, place: Location, where: str) -> None:
-        from distdbg.launch.backends.slurm.place import check_container
+        from distdbg.launch.backends.slurm.allocation import check_container
 
         check_container(settings, place, where)
 
@@ -64,7 +77,7 @@ class SlurmBackend(Backend):
         self, place: Location, settings: JobSettings, environ: Mapping[str, str], here: MachineFacts
     ) -> tuple[MachineFacts, list[str]]:
         from distdbg.launch.backends.slurm import commands
-        from distdbg.launch.backends.slurm.place import node_facts
+        from distdbg.launch.backends.slurm.allocation import node_facts
 
         notes: list[str] = []
 
@@ -79,14 +92,26 @@ class SlurmBackend(Backend):
 
         return node_facts(place, environ, here, gpus_of), notes
 
-    def nodes(self, start: Start) -> RemoteNodes:
+    def nodes(self, start: AttemptStart) -> RemoteNodes:
         """srun brings the whole environment along."""
-        from distdbg.launch.backends.remote import remote_nodes
+        from distdbg.launch.backends.carriers import Carrier, agent_command
+        from distdbg.launch.backends.remote_nodes import RemoteNodes
+        from distdbg.launch.backends.slurm.step import container_options, step_environment, step_options
 
-        return remote_nodes(start, [_step(start)], {}, _events)
+        place, run, own = start.plan.place, start.run, start.own
+        inside: list[str] = []
+        if place.container is not None:  # a node sees in it what its agent writes to
+            figures = [Path(own[own.index("--prom-dir") + 1])] if "--prom-dir" in own else []
+            inside = container_options(place.container, run.path, *figures)
+        argv = [*step_options(place.hosts, inside), *agent_command(run, "SLURM_PROCID", place.python)]
+        log = run.carrier_log("srun") if start.plan.capture else None
+        step = Carrier(argv, range(len(place.hosts)), place.hosts, step_environment(os.environ), log)
+        if place.container is not None:
+            step = replace(step, advice=_TRY_THE_IMAGE.format(python=place.python))
+        return RemoteNodes(start, [step], {}, _events)
 
     def dry_run(self, plan: Plan) -> str:
-        from distdbg.launch.backends.slurm.dry_run import render_step
+        from distdbg.launch.backends.slurm.step import render_step
 
         return render_step(plan)
 
@@ -106,7 +131,11 @@ class SlurmBackend(Backend):
 
     def submitted(self, run: RunDir) -> SubmittedJob | None:
         number = run.slurm_job
-        return None if number is None else _BatchJob(run, number)
+        if number is None:
+            return None
+        from distdbg.launch.backends.slurm.batch_job import BatchJob
+
+        return BatchJob(run, number)
 
     def running(self, job_id: str) -> RunningJob:
         from distdbg.launch.backends.slurm.dump import find_slurm_job
@@ -114,16 +143,35 @@ class SlurmBackend(Backend):
         return find_slurm_job(job_id)
 
     def claims_probes(self, options: ProbeOptions) -> bool:
-        from distdbg.launch.backends.slurm.probes import chosen
-
-        return chosen(options)
+        """Within an allocation, and where several nodes are asked for."""
+        return ("SLURM_JOB_ID" in os.environ or (options.nodes or 1) > 1) and shutil.which("srun") is not None
 
     def probes(self, options: ProbeOptions) -> tuple[ProbeCommand, ...]:
-        from distdbg.launch.backends.probes import need_tool
-        from distdbg.launch.backends.slurm.probes import probes
-
-        need_tool(self)
-        return probes(options)
+        """On the nodes of this allocation, or on an allocation of its own."""
+        self.need_tool()
+        if "SLURM_JOB_ID" not in os.environ:
+            # One task a node. Partition and account come from SLURM_PARTITION, SLURM_ACCOUNT.
+            count = options.nodes or 1
+            asked = (f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--immediate={_WAIT_S}")
+            argv = ("srun", *asked, "--job-name=distdbg-preflight", "--mpi=none", *options.command(None, options.port))
+            return (ProbeCommand((), count, argv, _WAIT_S),)
+        folded = os.environ.get("SLURM_JOB_NODELIST", "")
+        try:
+            names = self.unfold(folded)
+        except ValueError as error:
+            raise UsageError(f"SLURM_JOB_NODELIST={folded!r}: {error}", "Is this an allocation of Slurm's?") from None
+        if not names:
+            raise UsageError(
+                "SLURM_JOB_ID is set, and SLURM_JOB_NODELIST names no node", "Is this an allocation of Slurm's?"
+            )
+        if options.nodes is not None and options.nodes > len(names):
+            raise UsageError(f"--nodes is {options.nodes}, and this allocation has {len(names)}", "Leave --nodes out.")
+        # One step a node: of several nodes in one step, a dead one would silence all.
+        step = ("srun", "--nodes=1", "--ntasks=1")
+        return tuple(
+            ProbeCommand((name,), 1, (*step, f"--nodelist={name}", *_BESIDE, *options.command(name, options.port)))
+            for name in names[: options.nodes]
+        )
 
     def unfold(self, hosts: str) -> list[str]:
         from distdbg.launch.backends.slurm.hostlist import expand
@@ -134,55 +182,6 @@ class SlurmBackend(Backend):
         return NothingToAnalyse(
             f"Slurm gave no nodes: {said or 'srun said nothing'}", "`sinfo` shows which there are; or ask for fewer."
         )
-
-
-class _BatchJob(SubmittedJob):
-    def __init__(self, run: RunDir, number: int) -> None:
-        record = run.read_slurm()
-        size = record.get("world_size")
-        self.name = f"Slurm job {number}"
-        self.show_ranks = str(record.get("show_ranks", "0"))
-        self.world_size = size if isinstance(size, int) else None
-        self._run = run
-        self._number = number
-
-    def follow(self) -> SlurmJob:
-        from distdbg.launch.backends.slurm.watch import SlurmJob
-
-        return SlurmJob(self._run, self._number)
-
-    def cancel(self) -> str:
-        from distdbg.launch.backends.slurm.cancelling import cancel_run
-
-        return cancel_run(self._run, self._number)
-
-    def is_over(self) -> bool:
-        from distdbg.launch.backends.slurm.cancelling import is_over
-
-        return is_over(self._number)
-
-
-def _step(start: Start) -> Carrier:
-    from distdbg.launch.backends.carriers import Carrier
-    from distdbg.launch.backends.remote import AGENT
-    from distdbg.launch.backends.slurm.step import step_command, step_environment
-
-    place, run = start.plan.place, start.run
-    argv = step_command(run.path, AGENT, place.hosts, place.python, _inside(start))
-    advice = {"advice": _TRY_THE_IMAGE.format(python=place.python)} if place.container else {}
-    log = run.carrier_log("srun") if start.plan.capture else None
-    return Carrier(argv, range(len(place.hosts)), place.hosts, step_environment(os.environ), log, **advice)
-
-
-def _inside(start: Start) -> list[str]:
-    """srun's options for the container, in which a node sees what its agent writes to."""
-    from distdbg.launch.backends.slurm.container import container_options
-
-    container, own = start.plan.place.container, start.own
-    if container is None:
-        return []
-    figures = [Path(own[own.index("--prom-dir") + 1])] if "--prom-dir" in own else []
-    return container_options(container, start.run.path, *figures)
 
 
 def _events(said: Sequence[str]) -> Iterator[Event]:

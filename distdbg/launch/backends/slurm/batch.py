@@ -1,4 +1,4 @@
-"""The batch script: settings to text, by a template. Nothing is asked of Slurm here.
+"""Render the batch script from settings, by a template. Slurm is not called here.
 
 The script starts one `distdbg launch --on slurm` on the job's first node, which joins the run directory that the
 submitter made. What the command line of that launch says is what was settled here; secrets among its variables stand
@@ -73,7 +73,10 @@ def render_script(settings: JobSettings, run: RunDir, cwd: Path) -> str:
     path = slurm.template or asset_dir("slurm") / "job.sbatch"
     text = _render(
         path,
-        options=[_directive(name, value) for name, value in _options(settings, run, cwd)],
+        options=[
+            f"--{name}" if not value else f"--{name}={shlex.quote(value)}"
+            for name, value in _options(settings, run, cwd)
+        ],
         run_dir=str(run.path),
         events=str(run.events),
         python=sys.executable,
@@ -120,7 +123,7 @@ def launch_words(settings: JobSettings) -> Iterator[str]:
 
 
 def secrets(settings: JobSettings) -> dict[str, str]:
-    """Variables whose values stand in no script: sbatch must have them in its environment."""
+    """Variables whose values are in no script: sbatch must have them in its environment."""
     return {name: value for name, value in settings.env.items() if mask(name, value) != value}
 
 
@@ -163,18 +166,10 @@ def _options(settings: JobSettings, run: RunDir, cwd: Path) -> Iterator[tuple[st
     yield "signal", f"B:USR1@{slurm.signal_before}"
     yield ("requeue" if slurm.max_requeues else "no-requeue"), ""
     yield "chdir", str(cwd)
-    yield "output", _plain_pattern(run.batch_log)
+    # sbatch fills in %j and its like: a percent sign of ours is written twice
+    yield "output", str(run.batch_log).replace("%", "%%")
     yield "open-mode", "append"
     yield from ((name, value) for name, value in slurm.options.items() if name not in slurm.container)
-
-
-def _plain_pattern(path: Path) -> str:
-    """sbatch fills in %j and its like: a percent sign of ours is written twice."""
-    return str(path).replace("%", "%%")
-
-
-def _directive(name: str, value: str) -> str:
-    return f"--{name}" if not value else f"--{name}={shlex.quote(value)}"
 
 
 def _render(path: Path, **values: Any) -> str:  # noqa: ANN401

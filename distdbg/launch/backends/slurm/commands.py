@@ -1,4 +1,4 @@
-"""Slurm's commands, each bounded in time, their errors as sentences. Only formats for machines are read.
+"""Call Slurm's commands, each with a timeout, their errors as sentences. Only machine-readable formats are read.
 
 Raises, all of them: ToolMissing where a command is not installed or may not be used, SlurmSilent where the controller
 does not answer, UsageError for what Slurm refuses, NothingToAnalyse for a job that it does not know (any more).
@@ -106,16 +106,16 @@ def job_state(job: str | int) -> JobState | None:
 
 
 def preempted(job: int) -> bool:
-    """It was told to make way for another; False where Slurm does not know the job."""
+    """Whether Slurm preempted the job; False where Slurm does not know it."""
     try:
-        told = call("scontrol", "show", "job", "--oneliner", str(job))
+        fields = call("scontrol", "show", "job", "--oneliner", str(job))
     except NothingToAnalyse:
         return False
-    return re.search(r"\bPreemptTime=\d", told) is not None
+    return re.search(r"\bPreemptTime=\d", fields) is not None
 
 
 def restarts(job: int) -> int:
-    """How often the job went back into the queue, by whosever wish; also before it starts again."""
+    """How often the job was requeued, by any cause; a requeue counts before the job starts again."""
     found = re.search(r"\bRestarts=(\d+)", call("scontrol", "--oneliner", "show", "job", str(job)))
     return int(found[1]) if found else 0
 
@@ -139,7 +139,7 @@ def requeue(job: int) -> None:
 
 
 def exclude(job: int, nodes: str) -> None:
-    """Of a job that waits: leave these nodes out as well."""
+    """Exclude these nodes from a pending job, too."""
     text = call("scontrol", "--oneliner", "show", "job", str(job))
     had = re.search(r"\bExcNodeList=(\S+)", text)
     before = had[1] if had and had[1] != "(null)" else ""
@@ -167,7 +167,7 @@ def node_names(nodes: str) -> list[str]:
 
 
 def nodes_of(partition: str | None) -> tuple[str, int] | None:
-    """(the partition, its number of nodes whatever their state), the default one's for None; None where unknown."""
+    """(the partition, its number of nodes in any state), the default one's for None; None where unknown."""
     counts: dict[str, int] = {}
     default = None
     for line in call("sinfo", "--noheader", "--format=%R|%P|%D").splitlines():

@@ -1,4 +1,4 @@
-"""A dump of a running Slurm job, whoever started it: each of its nodes is reached by one srun of its own.
+"""Take a dump of a running Slurm job, whoever started it: one srun for each of its nodes.
 
 One srun a node, because one over all of them gives half an answer, late, where a node is dead. `--overlap` needs no
 resource that the job's own steps do not hold already. A node's part comes as a tar through srun's standard output.
@@ -52,7 +52,35 @@ class SlurmTarget(RunningJob):
         return f"slurm-{self.number}"
 
     def dump(self, folder: Path, options: DumpOptions, say: Say) -> list[Unknown]:
-        return dump_slurm_job(self, folder, options, say)
+        parts = _gather(self, folder, options, say)
+        if not any(part.found for part in parts):
+            why = "; ".join(sorted({f"{part.node}: {part.because}" for part in parts})[:4])
+            raise NothingToAnalyse(f"no rank of Slurm job {self.number} was found: {why}", "Does it run Python by now?")
+        votes = Counter({part.key: 0 for part in parts if part.found})
+        for part in parts:
+            votes[part.key] += len(part.ranks)
+        chosen = max((part for part in parts if part.found), key=lambda part: votes[part.key]).key
+        for number, part in enumerate(parts):
+            if part.found and part.key != chosen:
+                (folder / "nodes" / f"{number:04d}.json").unlink(missing_ok=True)
+                part.because, part.found = f"another job's ranks run there: {part.found.get('name')}", {}
+        had = [part for part in parts if part.found]
+        size = max(
+            [part.found.get("world_size") or 0 for part in had] + [max(part.ranks, default=-1) + 1 for part in had]
+        )
+        missed = [part for part in parts if part.because]
+        missing = "; ".join(f"{part.node}: {part.because}" for part in missed[:4])
+        because = dict.fromkeys(range(size), missing or "no process with this rank was found on any node")
+        because |= {rank: part.because or "answered" for part in had for rank in part.ranks}
+        first = min(had, key=lambda part: min(part.ranks, default=size))
+        known = {name: first.found.get(name) for name in ("name", "argv", "cwd")}
+        doubles = [pid for part in had for pid in part.found.get("doubles") or ()]
+        write_manifest(folder, options, because, {}, job={**known, "world_size": size, "doubles": doubles})
+        others = sorted({str(name) for part in had for name in part.found.get("others") or ()})
+        return [Unknown(f"node {part.node}", part.because) for part in missed] + [
+            Unknown(f"the job {name}", "it runs on these nodes too, and this dump is of the one with the most ranks")
+            for name in others
+        ]
 
 
 @dataclass
@@ -82,42 +110,6 @@ def find_slurm_job(text: str) -> SlurmTarget:
     if state.state != "RUNNING":
         raise NothingToAnalyse(f"Slurm job {text} does not run: {state.state}", "Nothing of it can be looked at.")
     return SlurmTarget(state.number, tuple(commands.node_names(state.nodes)))
-
-
-def dump_slurm_job(target: SlurmTarget, folder: Path, options: DumpOptions, say: Say) -> list[Unknown]:
-    """Into `folder`, which exists; what could not be had. Raises NothingToAnalyse where no node has a rank."""
-    parts = _gather(target, folder, options, say)
-    if not any(part.found for part in parts):
-        why = "; ".join(sorted({f"{part.node}: {part.because}" for part in parts})[:4])
-        raise NothingToAnalyse(f"no rank of Slurm job {target.number} was found: {why}", "Does it run Python by now?")
-    votes = Counter({part.key: 0 for part in parts if part.found})
-    for part in parts:
-        votes[part.key] += len(part.ranks)
-    chosen = max((part for part in parts if part.found), key=lambda part: votes[part.key]).key
-    for number, part in enumerate(parts):
-        if part.found and part.key != chosen:
-            (folder / "nodes" / f"{number:04d}.json").unlink(missing_ok=True)
-            part.because, part.found = f"another job's ranks run there: {part.found.get('name')}", {}
-    had = [part for part in parts if part.found]
-    size = max([part.found.get("world_size") or 0 for part in had] + [max(part.ranks, default=-1) + 1 for part in had])
-    missed = [part for part in parts if part.because]
-    because = dict.fromkeys(range(size), _missing(missed))
-    because |= {rank: part.because or "answered" for part in had for rank in part.ranks}
-    first = min(had, key=lambda part: min(part.ranks, default=size))
-    known = {name: first.found.get(name) for name in ("name", "argv", "cwd")}
-    doubles = [pid for part in had for pid in part.found.get("doubles") or ()]
-    write_manifest(folder, options, because, {}, job={**known, "world_size": size, "doubles": doubles})
-    others = sorted({str(name) for part in had for name in part.found.get("others") or ()})
-    return [Unknown(f"node {part.node}", part.because) for part in missed] + [
-        Unknown(f"the job {name}", "it runs on these nodes too, and this dump is of the one with the most ranks")
-        for name in others
-    ]
-
-
-def _missing(missed: Sequence[_Part]) -> str:
-    if not missed:
-        return "no process with this rank was found on any node"
-    return "; ".join(f"{part.node}: {part.because}" for part in missed[:4])
 
 
 def _gather(target: SlurmTarget, folder: Path, options: DumpOptions, say: Say) -> list[_Part]:

@@ -1,4 +1,4 @@
-"""Slurm's way to write many hosts in one word: `n[1-3,07],gpu-a[01-02]-ib,login`. Pure."""
+"""Parse Slurm's notation of many hosts: `n[1-3,07],gpu-a[01-02]-ib,login`. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def expand(text: str) -> list[str]:
 
     Source: `man slurm.conf`, NodeName; `scontrol show hostnames` does the same, and needs a controller.
     """
-    names = [name for word in _words(text) for name in _expand_word(word)]
+    names: list[str] = []
+    for word in _words(text):
+        choices = [_numbers(inside) if inside or not plain else [plain] for inside, plain in _PIECE.findall(word)]
+        names += ["".join(parts) for parts in itertools.product(*choices)]
     if len(names) > _MOST:
         raise ValueError(f"{len(names)} hosts")
     return names
@@ -37,11 +40,6 @@ def _words(text: str) -> list[str]:
     if depth:
         raise ValueError(f"brackets do not match in {text!r}")
     return [w for w in (*words, word) if w]
-
-
-def _expand_word(word: str) -> list[str]:
-    choices = [_numbers(inside) if inside or not plain else [plain] for inside, plain in _PIECE.findall(word)]
-    return ["".join(parts) for parts in itertools.product(*choices)]
 
 
 def _numbers(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A Slurm job's ranks on this node, captured: what `hang-dump --slurm-job` starts on each node through srun.
+"""Dump the ranks of a Slurm job on this node: `hang-dump --slurm-job` starts it on each node through srun.
 
     srun --jobid J --overlap -N1 -n1 -w NODE python <absolute>/distdbg/launch/backends/slurm/node_dump.py REQUEST
 

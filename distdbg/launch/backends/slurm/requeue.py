@@ -1,4 +1,4 @@
-"""What a batch script calls at its end: a job that was warned goes back into the queue, as often as was asked.
+"""Requeue a job that was warned, at the end of its batch script, as often as the user allows.
 
     python -m distdbg.launch.backends.slurm.requeue RUN --most N --code CODE [--warned] [--exclude-culprit]
 
@@ -17,23 +17,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.files.bounded_read import read_end
 from distdbg.errors import DistdbgError
+from distdbg.evidence import jsonl
 from distdbg.launch.backends.slurm import commands
 from distdbg.launch.io.journal import note
-from distdbg.protocol.launcher_events import Finished, Requeued
+from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, Requeued
 from distdbg.rundir import RunDir
 
 #: Findings that are a machine's fault, and would not come back on another.
 _OF_A_NODE = {"node-lost", "network-cut", "gpu-fault", "nic-fault"}
 _WARNED, _PREEMPTED = "Slurm warned it of its end", "it made way for another job"
 _BY_ANOTHER = "the job is back in the queue already, by Slurm or by a person"
+_MOST_EVENTS = 1 << 20
 _SAYS = re.compile(r"^[A-Za-z0-9._-]+$")
 
 
 def decide(*, warned: str, restarts: int, most: int, cancelled: bool, culprits: Sequence[str]) -> tuple[bool, str]:
-    """Whether it is requeued, and why or why not; "" where nobody would ask.
+    """Whether the job is requeued, and the reason; no reason where nothing asks for a requeue.
 
-    `warned` says what Slurm has told the job, empty for nothing; `culprits` are nodes to be left out.
+    `warned` is Slurm's warning to the job, empty for none; `culprits` are nodes to be excluded.
     """
     if not warned and not culprits:
         return False, ""
@@ -74,26 +77,24 @@ def main() -> int:
         culprits=bad,
     )
     if wanted:
-        _requeue(run, job, restarts, why, bad)
+        _requeue(run, job, restarts, why, bad, code=options.code)
     elif why:
         _say(f"the job is not requeued: {why}")
     return 0
 
 
-def _requeue(run: RunDir, job: int, restarts: int, why: str, bad: Sequence[str]) -> None:
-    """Slurm ends this script as soon as it has heard of it, gently first: what is left to do is done meanwhile."""
+def _requeue(run: RunDir, job: int, restarts: int, why: str, bad: Sequence[str], *, code: int) -> None:
+    """Slurm ends this script once it requeues the job, with SIGTERM first: what is left to do is done meanwhile."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(run, Requeued(because=why, without=list(bad)))  # before: who follows must not take the end for the end
     _say(f"the job goes back into the queue: {why}")
     try:
         commands.requeue(job)
     except DistdbgError as error:
-        if _queued_again(job, restarts):  # meanwhile
-            _leave_out(job, bad)
+        if not _queued_again(job, restarts):  # else Slurm has requeued it meanwhile
+            note(run, Finished(exit_code=code, because=f"it could not be requeued: {error.message}"))
+            _say(f"the job could not be requeued: {error.message}")
             return
-        note(run, Finished(exit_code=int(_options().code), because=f"it could not be requeued: {error.message}"))
-        _say(f"the job could not be requeued: {error.message}")
-        return
     _leave_out(job, bad)
 
 
@@ -122,7 +123,8 @@ def _queued_again(job: int, restarts: int) -> bool:
 
 
 def _preempted(job: int) -> bool:
-    """Without `preempt_send_user_signal` Slurm ends the job's steps by SIGTERM, and tells the batch script nothing."""
+    """Whether Slurm preempted the job: without `preempt_send_user_signal` it ends the steps by SIGTERM and does not
+    signal the batch script."""
     try:
         return commands.preempted(job)
     except DistdbgError:
@@ -130,20 +132,11 @@ def _preempted(job: int) -> bool:
 
 
 def _cancelled(run: RunDir) -> bool:
-    """By a person: `distdbg cancel`, and not the signal that the batch script itself sends."""
-    try:
-        lines = run.events.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    newest = ""
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and event.get("event") in ("launched", "cancelled"):
-            newest = str(event.get("by", ""))
-    return newest.startswith("cancelled by")
+    """Whether a person cancelled the run with `distdbg cancel`; the batch script's own signal does not count."""
+    events = jsonl.objects(read_end(run.events, _MOST_EVENTS).text)[0]
+    start = Launched.last_line(events) or 0
+    cancelled = Cancelled.newest([pair for pair in events if pair[0] >= start])
+    return cancelled is not None and (cancelled.by or "").startswith("cancelled by")
 
 
 def _say(text: str) -> None:

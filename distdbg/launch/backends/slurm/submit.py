@@ -1,4 +1,4 @@
-"""From settings to a job in Slurm's queue: checks, run directory, script, sbatch."""
+"""Submit a job to Slurm's queue: checks, run directory, script, sbatch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _record(run: RunDir, settings: JobSettings, number: int) -> None:
 
 
 def describe(settings: JobSettings) -> str:
-    """For --dry-run and slurm-script: the script as it would be submitted, with a directory's name to be."""
+    """The script as it would be submitted, for --dry-run and slurm-script, with the name of a future directory."""
     batch.check(settings)
     folder = settings.run_dir.absolute() if settings.run_dir else Path.cwd() / "distdbg-runs" / "RUN"
     return batch.render_script(settings, RunDir(folder), Path.cwd())

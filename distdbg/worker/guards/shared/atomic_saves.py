@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from stat import S_ISREG
 from typing import Any
 
 #: Part of the name that a file has until it is complete.
@@ -131,7 +132,7 @@ def _can_be_replaced(target: str, folder: str) -> bool:
     file = _status(target)
     if file is None:
         return True
-    if (file.st_mode & 0o170000) != 0o100000 or file.st_uid != os.geteuid() or not os.access(target, os.W_OK):
+    if not S_ISREG(file.st_mode) or file.st_uid != os.geteuid() or not os.access(target, os.W_OK):
         return False
     return shutil.disk_usage(folder).free >= _FREE_SPACE * file.st_size
 

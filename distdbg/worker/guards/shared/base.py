@@ -15,6 +15,8 @@ from distdbg.worker.user_code import Where, is_ignored
 DEFAULT_MODES = ("off", "warn")
 #: Facts that one guard sends in one rank.
 MOST_FACTS = 8
+#: A mistake of each step is reported once it was made in so many steps in a row, within one window.
+IN_A_ROW = 3
 
 
 class GuardError(BaseException):
@@ -33,23 +35,6 @@ class GuardContext:
         #: the script has ended, so an error could end nothing
         self.ended = False
 
-    @property
-    def steps(self) -> int:
-        return self.page.steps()
-
-    @property
-    def batches(self) -> int:
-        return self.page.batches()
-
-    @property
-    def backwards(self) -> int:
-        return self.page.backwards()
-
-    @property
-    def epochs(self) -> int:
-        """Complete passes over a loader with steps in them. The page counts one before any guard gets the event."""
-        return self.page.epochs()
-
     def counts(self) -> tuple[int, int, int]:
         """Batches, backwards and steps."""
         return self.page.batches(), self.page.backwards(), self.page.steps()
@@ -65,13 +50,12 @@ class GuardContext:
         if dist is None or model is None or not dist.is_initialized():
             return []
         group = getattr(model, "process_group", None)
+        ranks: list[int] = []
         if group is not None:
             ranks = [int(rank) for rank in dist.get_process_group_ranks(group)]
-        else:
-            meshes = (
-                [own.mesh_info.mesh for own in parameter_groups(model._get_fsdp_state())] if is_fsdp2(model) else []
-            )
-            all_ranks = [[int(rank) for rank in mesh.mesh.flatten().tolist()] for mesh in meshes]
+        elif is_fsdp2(model):
+            meshes = [own.mesh_info.mesh.mesh for own in parameter_groups(model._get_fsdp_state())]
+            all_ranks = [[int(rank) for rank in mesh.flatten().tolist()] for mesh in meshes]
             ranks = all_ranks[0] if all_ranks and all_ranks.count(all_ranks[0]) == len(all_ranks) else []
         return ranks if len(ranks) > 1 else []
 
@@ -109,13 +93,16 @@ class Guard:
     blind = ""
 
     def __init__(self, context: GuardContext) -> None:
-        self.context = context
+        self.context, self.page = context, context.page
         self.mode = context.modes.get(self.id, self.default)
         #: windows that have opened
         self.windows = 0
         self._reported: set[tuple[object, ...]] = set()
         #: event, subscriber, and whether it ends with the window
         self._subscriptions: list[tuple[str, Callable[[Any], None], bool]] = []
+        self._in_a_row: dict[object, int] = {}
+        self._judged: set[int] = set()
+        self._passes_begun = 0
 
     def begin(self) -> None:
         """torch has just been imported."""
@@ -126,23 +113,29 @@ class Guard:
     def window_ends(self) -> None:
         """A window closes."""
 
+    def look(self) -> None:
+        """After the steps 11, 22, 44 and so on, then after each thousand."""
+
     def finish(self) -> None:
         """The script has ended."""
 
     def open_window(self) -> None:
         self.windows += 1
+        self._in_a_row.clear()
+        self._judged.clear()
         if self.most_windows is None or self.windows <= self.most_windows:
             self.window()
 
     def close_window(self) -> None:
-        for event, subscriber, _ in [one for one in self._subscriptions if one[2]]:
-            self._unsubscribe(event, subscriber, in_window=True)
+        self._unsubscribe([one for one in self._subscriptions if one[2]])
         if self.most_windows is None or self.windows <= self.most_windows:
             self.window_ends()
 
     def listen(self, event: str, subscriber: Callable[[Any], None], *, in_window: bool = False) -> None:
-        self._subscriptions.append((event, subscriber, in_window))
-        self.context.bus.subscribe(event, subscriber)
+        """Nothing changes where it listens already."""
+        if not any(one[:2] == (event, subscriber) for one in self._subscriptions):
+            self._subscriptions.append((event, subscriber, in_window))
+            self.context.bus.subscribe(event, subscriber)
 
     def listen_in_window(self, **subscribers: Callable[[Any], None]) -> None:
         """Until the window closes."""
@@ -151,12 +144,32 @@ class Guard:
 
     def unsubscribe(self, event: str = "") -> None:
         """Get no more of `event`, or of any."""
-        for one in [one for one in self._subscriptions if event in ("", one[0])]:
-            self._unsubscribe(*one[:2], in_window=one[2])
+        self._unsubscribe([one for one in self._subscriptions if event in ("", one[0])])
 
-    def _unsubscribe(self, event: str, subscriber: Callable[[Any], None], *, in_window: bool) -> None:
-        self._subscriptions.remove((event, subscriber, in_window))
-        self.context.bus.unsubscribe(event, subscriber)
+    def _unsubscribe(self, subscriptions: list[tuple[str, Callable[[Any], None], bool]]) -> None:
+        for one in subscriptions:
+            self._subscriptions.remove(one)
+            self.context.bus.unsubscribe(*one[:2])
+
+    def in_a_row(self, wrong: bool, of: object = None) -> int:
+        """Count how often in this window a mistake was made without a break; `of` tells an optimizer from others."""
+        times = self._in_a_row[of] = self._in_a_row.get(of, 0) + 1 if wrong else 0
+        return times
+
+    def is_first(self, thing: object, most: int = 64) -> bool:
+        """Whether it is asked for the first time in this window about an optimizer or a model, and about few others."""
+        if id(thing) in self._judged or len(self._judged) >= most:
+            return False
+        self._judged.add(id(thing))
+        return True
+
+    def passes_end(self, most: int, event: str = "") -> bool:
+        """Count a pass over a loader. True after `most` of them, when the guard gets no more of `event`, or of any: a
+        script that repeats one batch forever pays no more."""
+        self._passes_begun += 1
+        if self._passes_begun > most:
+            self.unsubscribe(event)
+        return self._passes_begun > most
 
     def report(self, where: Where | None, _message: str = "", _key: object = None, **fields: object) -> bool:
         """Send a fact for the rule of this id, once for each line of the user's and `_key`.
@@ -168,7 +181,7 @@ class Guard:
         if key in self._reported or len(self._reported) >= self.most or is_ignored(self.id, where):
             return False
         self._reported.add(key)
-        self.context.fact("guard", guard=self.id, mode=self.mode, step=self.context.steps, where=where, **fields)
+        self.context.fact("guard", guard=self.id, mode=self.mode, step=self.page.steps(), where=where, **fields)
         if _message and self.mode == "error" and not self.context.ended:
             place = f" ({where[0]}:{where[1]})" if where else ""
             raise GuardError(f"{self.id}: {_message}{place}")

@@ -15,13 +15,13 @@ _MOST = 64
 _MOST_PASSES = 1000
 
 
-class Pass:
+class LoaderPass:
     """One time through a loader. `before` is the last one of the same loader that was training."""
 
-    __slots__ = ("about", "batches", "before", "steps", "total", "where")
+    __slots__ = ("about", "batches", "before", "of", "steps", "total", "where")
 
-    def __init__(self, steps: int, batches: int, total: int, before: Pass | None) -> None:
-        self.steps, self.batches, self.total, self.before = steps, batches, total, before
+    def __init__(self, of: Callable[[], Any], steps: int, batches: int, total: int, before: LoaderPass | None) -> None:
+        self.of, self.steps, self.batches, self.total, self.before = of, steps, batches, total, before
         #: the guard's own
         self.about: Any = None
         self.where: Where | None = None
@@ -33,61 +33,57 @@ class PassGuard(Guard):
     same time, the one that began first is not judged."""
 
     def begin(self) -> None:
-        self._trained: dict[int, tuple[Callable[[], Any], Pass]] = {}
-        self._now: tuple[Callable[[], Any], Pass] | None = None
-        self._left = _MOST_PASSES
+        self._trained: dict[int, LoaderPass] = {}
+        self._now: LoaderPass | None = None
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._data_ends)
 
-    def pass_begins(self, now: Pass, iterator: Any) -> bool:
+    def pass_begins(self, now: LoaderPass, iterator: Any) -> bool:
         """Whether to observe this pass."""
         raise NotImplementedError
 
-    def trained(self, now: Pass) -> None:
+    def trained(self, now: LoaderPass) -> None:
         """It is over, and was training."""
         raise NotImplementedError
 
     def finish(self) -> None:
         self._close()
 
-    def now_of(self, iterator: Any) -> Pass | None:
+    def now_of(self, iterator: Any) -> LoaderPass | None:
         """The present pass, where it is this iterator's and observed."""
-        ours = self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None)
-        return self._now[1] if self._now is not None and ours else None
+        sampler = getattr(iterator, "_index_sampler", None)
+        return self._now if self._now is not None and self._now.of() is sampler else None
 
     def _pass_begins(self, iterator: Any) -> None:
         self._close()
-        self._left -= 1
-        if self._left < 0:
-            self.unsubscribe("pass")
-            return
         sampler = getattr(iterator, "_index_sampler", None)
         reference = weak(sampler)
-        if reference is None:
+        if self.passes_end(_MOST_PASSES, "pass") or reference is None:
             return
-        known, before = self._trained.get(id(sampler), (None, None))
-        if known is not None and known() is not sampler:
+        before = self._trained.get(id(sampler))
+        if before is not None and before.of() is not sampler:
             before = None
-        now = Pass(self.context.steps, self.context.batches, iterator.__dict__.get("_distdbg_batches", -1), before)
+        total = iterator.__dict__.get("_distdbg_batches", -1)
+        now = LoaderPass(reference, self.page.steps(), self.page.batches(), total, before)
         if self.pass_begins(now, iterator):
-            self._now = reference, now
+            self._now = now
 
     def _data_ends(self, iterator: Any) -> None:
-        if self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None):
+        if self.now_of(iterator) is not None:
             self._close()
 
     def _close(self) -> None:
         """The pass is over, or another has begun: all batches since its start are its own."""
-        if self._now is None:
+        now, self._now = self._now, None
+        sampler = None if now is None else now.of()
+        if now is None or sampler is None or self.page.steps() <= now.steps:
             return
-        (reference, now), self._now = self._now, None
-        sampler, taken = reference(), self.context.batches - now.batches
-        if sampler is None or self.context.steps <= now.steps or 2 * taken < now.total:
+        if 2 * (self.page.batches() - now.batches) < now.total:
             return
         self.trained(now)
         now.before = None
         self._trained.pop(id(sampler), None)
-        self._trained[id(sampler)] = reference, now
+        self._trained[id(sampler)] = now
         if len(self._trained) > _MOST:
             del self._trained[next(iter(self._trained))]
 

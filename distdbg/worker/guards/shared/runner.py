@@ -7,6 +7,8 @@ from collections.abc import Callable
 from distdbg.worker.guards import guard_classes
 from distdbg.worker.guards.shared.base import Guard, GuardContext
 
+#: The weights are looked at after so many steps, then after twice as many, and at last after each thousand.
+_FIRST_LOOK = 11
 #: A window opens after so many steps, and then after each thousand.
 _OPENS_AFTER = (1, 100, 1000)
 _EVERY = 1000
@@ -29,6 +31,7 @@ class GuardRunner:
                 self._guards.append(guard)
         self._each("begin")
         self.context.page.at_step(_OPENS_AFTER[0], self._toggle_window)
+        self.context.page.at_step(_FIRST_LOOK, self._look)
 
     def finish(self) -> None:
         """At the end of the script, where exceptions have no effect, either."""
@@ -54,7 +57,7 @@ class GuardRunner:
 
     def _toggle_window(self) -> None:
         """A step of the optimizer at which a window opens or closes."""
-        steps = self.context.steps
+        steps = self.context.page.steps()
         if self._open:
             self._close()
             later = (n for n in _OPENS_AFTER if n > steps)
@@ -63,6 +66,11 @@ class GuardRunner:
             self._open = True
             self._each("open_window")
             self.context.page.at_step(steps + _STEPS, self._toggle_window)
+
+    def _look(self) -> None:
+        steps = self.context.page.steps()
+        self._each("look")
+        self.context.page.at_step(steps + min(steps, _EVERY), self._look)
 
     def _close(self) -> None:
         self._open = False

@@ -23,15 +23,9 @@ class Unit:
     """
 
     def __init__(
-        self,
-        heads: Iterable[Any],
-        shares: list[tuple[Any, int]],
-        trained: set[Any],
-        policy: Any,
-        over: int = 0,
+        self, heads: Iterable[Any], shares: list[tuple[Any, int]], trained: set[Any], policy: Any, over: int
     ) -> None:
-        self.heads, self.shares, self.trained, self.policy = tuple(heads), shares, trained, policy
-        self.over = over
+        self.heads, self.shares, self.trained, self.policy, self.over = tuple(heads), shares, trained, policy, over
 
     @property
     def size(self) -> int:
@@ -42,7 +36,6 @@ class UnitsGuard(Guard):
     """Judges each model once a window, before a forward."""
 
     def window(self) -> None:
-        self._seen: set[int] = set()
         self.listen_in_window(forward=self._forward)
 
     def judge(self, module: Any, units: list[Unit]) -> None:
@@ -50,8 +43,7 @@ class UnitsGuard(Guard):
         raise NotImplementedError
 
     def _forward(self, module: Any) -> None:
-        if id(module) not in self._seen:
-            self._seen.add(id(module))
+        if self.is_first(module):
             self.judge(module, units_of(module))
 
 

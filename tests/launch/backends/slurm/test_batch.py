@@ -59,7 +59,7 @@ def test_options_become_directives(script):
     ]
 
 
-def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch):
+def test_the_launch_on_the_node_gets_all_settings(script, monkeypatch):
     """Whatever option there is: what the script's words say is what was said here."""
     words = ["--nodes=3", "--nproc-per-node=4", "--name=x y", "--preset=hang", "--preset=debug", "--env=A=1 'q' $B",
              "--worker-side=on", "--guard=missing-set-epoch=error", "--grace=7", "--hang-timeout=99", "--on-hang=kill",
@@ -70,9 +70,9 @@ def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch
              "--max-restarts=2", "--standalone=no"][:-1]  # fmt: skip
     made = settings(*words, script, "--lr", "1e-3", "--", "-x")
     shell = " ".join(batch.launch_words(made))
-    told = shlex.split(shell)
-    assert told[:4] == [sys.executable, "-m", "distdbg", "launch"]
-    again = settings(*told[4:])
+    argv = shlex.split(shell)
+    assert argv[:4] == [sys.executable, "-m", "distdbg", "launch"]
+    again = settings(*argv[4:])
     left_out = {"on": "auto", "show_ranks": "0"}
     assert again.model_copy(update=left_out) == made.model_copy(update=left_out)
     assert (again.on, again.show_ranks) == ("slurm", "none")
@@ -213,11 +213,11 @@ class Script:
         return self.process.returncode, out
 
 
-def waits(told="pass"):
+def waits(then="pass"):
     """A launch that says what it hears; like ours it takes a signal that was ignored before."""
     code = (
         "import os, signal, sys, time\n"
-        f"def warned(*_): os.write(1, b'told\\n'); {told}\n"
+        f"def warned(*_): os.write(1, b'warned\\n'); {then}\n"
         "def ended(*_): os.write(1, b'ended\\n'); sys.exit(9)\n"
         "signal.signal(signal.SIGUSR1, warned); signal.signal(signal.SIGTERM, ended)\n"
         "os.write(1, b'up\\n')\n"
@@ -233,13 +233,13 @@ def test_the_exit_code_is_the_launches(script, tmp_path, monkeypatch):
 def test_slurms_warning_reaches_the_launch_which_goes_on(script, tmp_path, monkeypatch):
     job = Script(tmp_path, monkeypatch, waits("time.sleep(0.2); sys.exit(5)"))
     job.process.send_signal(signal.SIGUSR1)
-    assert job.end() == (5, "told\n")
+    assert job.end() == (5, "warned\n")
 
 
 def test_a_launch_that_does_not_end_by_itself_is_ended_in_time(script, tmp_path, monkeypatch):
     job = Script(tmp_path, monkeypatch, waits(), "--signal-before", "30", "--grace", "15")
     job.process.send_signal(signal.SIGUSR1)
-    assert job.end() == (9, "told\nended\n")
+    assert job.end() == (9, "warned\nended\n")
     assert json.loads(job.run.events.read_text())["event"] == "time-up"
 
 

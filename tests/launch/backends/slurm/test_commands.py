@@ -5,9 +5,9 @@ import time
 import pytest
 
 from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
-from distdbg.launch.backends.slurm import commands, watch
+from distdbg.launch.backends.slurm import batch_job, commands
+from distdbg.launch.backends.slurm.batch_job import SlurmJob, because
 from distdbg.launch.backends.slurm.commands import JobState, SlurmSilent
-from distdbg.launch.backends.slurm.watch import SlurmJob, because
 from distdbg.launch.live.follow import Following
 from distdbg.rundir import create_run_dir
 from tests.made_run import note
@@ -203,6 +203,6 @@ def test_a_job_that_is_forgotten_before_it_began(follow):
     ("then", "says"), [(DEAD, "Slurm's controller does not answer"), ("echo no >&2; exit 1", "no")]
 )
 def test_a_controller_that_is_not_heard_of_again_holds_nobody_up(follow, monkeypatch, then, says):
-    monkeypatch.setattr(watch, "_LATE_S", 0.5)
+    monkeypatch.setattr(batch_job, "_LATE_S", 0.5)
     code, said = follow("launched", then=then, at_last=3)
     assert code == 3 and f"{says}; the run's directory is followed" in said, said

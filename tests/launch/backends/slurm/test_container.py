@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.backends.slurm.container import PACKAGE, container_options
+from distdbg.launch.backends.slurm.step import PACKAGE, container_options
 from distdbg.launch.plan.place import Container
 from tests.cluster.bed import Bed
 from tests.cluster.fixtures import need_bed, own_folder

@@ -48,8 +48,8 @@ def test_a_rank_of_the_second_node_raises(bed, launch):
     bed.run("node2", "mount", "-o", "remount,size=8m", "/dev/shm")
     job = launch(env={"RAISES": "3"})
     assert job.ends(120) == 1, job.said()
-    (told,) = (line for line in job.said().splitlines() if "[disk-low]" in line)
-    assert "/dev/shm on node2 has" in told  # before it trained
+    (line,) = (line for line in job.said().splitlines() if "[disk-low]" in line)
+    assert "/dev/shm on node2 has" in line  # before it trained
     first = job.report()["findings"][0]
     assert (first["id"], first["ranks"], first["nodes"]) == ("rank-exception", [3], ["node2"])
     nothing_is_left(bed)

@@ -74,8 +74,7 @@ def test_a_job_that_is_back_in_the_queue_is_not_said_to_have_ended(
     monkeypatch.setattr(commands, "exclude", lambda *_: None)
     monkeypatch.setattr(commands, "restarts", lambda _: restarts)
     monkeypatch.setattr(commands, fails, silent)
-    monkeypatch.setattr("sys.argv", ["requeue", "RUN", "--most", "1", "--code", "7"])
     run = create_run_dir("t", explicit=tmp_path / "run")
-    requeue._requeue(run, 12, 0, "the verdict names node2", ["node2"])
+    requeue._requeue(run, 12, 0, "the verdict names node2", ["node2"], code=7)
     assert json.loads(run.events.read_text().splitlines()[-1])["event"] == last
     assert said in (err := capsys.readouterr().err) and ("could not" in err) == bool(said)

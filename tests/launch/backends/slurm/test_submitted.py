@@ -134,7 +134,7 @@ def preempted(signal):
 def test_a_users_job_is_preempted_and_runs_on_as_its_next_attempt():
     """Slurm sends the signal that the batch script asks for, as before the time limit."""
     with preempted("SlurmctldParameters=preempt_send_user_signal") as (head, following):
-        # Slurm lets a requeued job wait for two minutes; told to start at once, it has been seen to end it as failed
+        # Slurm lets a requeued job wait for two minutes; asked to start at once, it has been seen to end it as failed
         out, err = following.communicate(timeout=280)
         assert following.returncode == 0, err
         assert re.fullmatch(r"from 10\d\d on node1\n", out), out

@@ -10,7 +10,7 @@ from tests.cluster.fixtures import need_bed, own_folder
 from tests.cluster.heads import DISTDBG, head_of
 from tests.cluster.slurm import Slurm
 
-#: Goes on for ever, unless rank 0 sees what it was told to look for.
+#: Runs for ever, unless rank 0 sees its signal or file.
 LOOKS = """
 import os, time
 import torch, torch.distributed as dist
@@ -35,7 +35,7 @@ def bed():
 
 @pytest.mark.slow
 @pytest.mark.timeout(620)
-def test_ranks_are_told_and_ended_in_time(bed):
+def test_ranks_are_warned_and_ended_in_time(bed):
     launch = (*DISTDBG, "launch", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3)
     submits = (*launch, "--on", "slurm", "--time", 1, "--signal-before", 30, "--on-preempt")
     cases = {

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from distdbg.launch.backends.ssh.command import ssh_command
+from distdbg.launch.backends.ssh.backend import ssh_command
 
 WORDS = ["a b", "it's", '"', "!x", "back\\slash", "\\0101", "new\nline", "end\n", "é", os.fsdecode(b"\xff"), "$HOME",
          "`id`", "$(id)", "%d", "", "*", "~", "-n", "\t", "a;b", "#", "{a,b}"]  # fmt: skip

@@ -1,7 +1,6 @@
 """One rank changes a bias by itself.
 
 Guard: weights-desynced; ranks: 0-1
-Modes: weights-desynced=warn
 """
 
 import torch

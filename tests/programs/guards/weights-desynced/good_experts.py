@@ -1,7 +1,6 @@
 """Each rank has an expert of its own, which DDP is told to leave alone.
 
 Guard: none
-Modes: weights-desynced=warn
 """
 
 import torch

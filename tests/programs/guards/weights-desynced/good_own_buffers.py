@@ -1,7 +1,6 @@
 """Batch norm has statistics of its own on each rank.
 
 Guard: none
-Modes: weights-desynced=warn
 """
 
 import torch

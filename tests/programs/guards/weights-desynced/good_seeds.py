@@ -1,7 +1,6 @@
 """Each rank starts from its own seed: DDP makes them alike.
 
 Guard: none
-Modes: weights-desynced=warn
 """
 
 import torch

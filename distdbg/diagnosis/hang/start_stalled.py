@@ -1,0 +1,70 @@
+"""No rank has begun to train, and some do nothing: where each rank is. The job may still go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.hang._stuck import citations, since
+from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.timeline.seen import parts
+from distdbg.diagnosis.waits.divergence import divergence_of
+from distdbg.diagnosis.waits.hang import PASSES, Hang, hang_of
+from distdbg.diagnosis.waits.undecided import places
+from distdbg.evidence.frames import Activity
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entry
+from distdbg.model import CauseClass, Finding, fold_ranks
+
+_STAGES = {
+    Activity.LOCK_FILE: "a wait for a lock file",
+    Activity.COMPILATION: "a compilation",
+    Activity.DOWNLOAD: "a download",
+    Activity.GROUP_SETUP: "the set-up of a process group",
+    Activity.LOADER: "the wait for the first batch",
+    Activity.IMPORT: "an import",
+}
+
+
+@rule("start-stalled")
+def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
+    hang = hang_of(evidence)
+    if hang is None or not hang.starting or divergence_of(evidence) is not None:
+        return
+    built = any(standing.build for standing in hang.standings.values())
+    if built or hang.circles or any(culprit.standing.doing not in PASSES for culprit in hang.culprits):
+        return  # that has a finding of its own
+    awaited = tuple(sorted(rank for culprit in hang.culprits for rank in culprit.ranks))
+    ranks = awaited or tuple(sorted(hang.standings))
+    yield Finding(
+        id="start-stalled",
+        severity="warning",
+        confidence="certain",
+        summary=f"no rank has begun to train{_awaited(evidence, hang, awaited)}: {places(hang)}",
+        cause=f"{_stages(hang)}No rank has made a step or a call of torch.distributed for "
+        f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
+        remedy=entry("start-stalled").remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        evidence=citations(hang, ranks, ()),
+        cause_class=CauseClass.OBSERVATION,
+        first_seen=since(hang, hang.waits),
+    )
+
+
+def _stages(hang: Hang) -> str:
+    """`In an import: rank 1. In a download: rank 0. `: the first that a rank's library frames name."""
+    ranks: dict[str, list[int]] = {}
+    for rank, had in hang.dump.ranks.items():
+        main = had.judged(had.first)
+        busy_with = {frame.activity for frame in parts(main.frames)[0]} if main is not None else set()
+        if stage := next((words for activity, words in _STAGES.items() if activity in busy_with), ""):
+            ranks.setdefault(stage, []).append(rank)
+    return "".join(f"In {stage}: {'rank' if len(r) == 1 else 'ranks'} {fold_ranks(r)}. " for stage, r in ranks.items())
+
+
+def _awaited(evidence: RunEvidence, hang: Hang, ranks: tuple[int, ...]) -> str:
+    waiting = tuple(sorted({rank for wait in hang.waits for rank in wait.waiting}.difference(ranks)))
+    if not ranks or not waiting:
+        return ""
+    return f", and {who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} for {who(evidence, ranks)}"

@@ -1,0 +1,59 @@
+"""Compare the checksums of the weights of ranks that average their gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.guards import Facts, facts, observe
+from distdbg.diagnosis.rules import rule
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.model import Finding
+
+
+@rule("weights-desynced")
+def weights_desynced(evidence: RunEvidence) -> Iterator[Finding]:
+    """The first step at which they differ, and there the first parameter; of ranks whose sums can be compared."""
+    steps: dict[tuple[int, str], dict[int, GuardFact]] = {}
+    for fact in facts(evidence, "weights-desynced"):
+        at = fact.fields.get("at")
+        if isinstance(at, int):
+            key = at, str([fact.fields.get(name) for name in ("among", "machine", "each")])
+            steps.setdefault(key, {})[fact.rank] = fact
+    for (step, _), by_rank in sorted(steps.items(), key=lambda item: item[0]):
+        found = list(by_rank.values())
+        sums = {fact.rank: _sums(fact) for fact in found}
+        names = [name for name, _ in sums[found[0].rank]]
+        if any([name for name, _ in its] != names for its in sums.values()):
+            continue
+        first = next((n for n in range(len(names)) if len({its[n] for its in sums.values()}) > 1), None)
+        if first is not None:
+            yield _finding(evidence, step, found, names[first], {rank: its[first][1] for rank, its in sums.items()})
+            return
+
+
+def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: dict[int, str]) -> Finding:
+    """About the ranks that differ from more than half of them; about all of them where there is no such half."""
+    common, times = Counter(sums.values()).most_common(1)[0]
+    decided = 2 * times > len(sums)
+    odd = tuple(sorted(rank for rank, value in sums.items() if not decided or value != common))
+    each = found[0].fields.get("each")
+    where = name if each == 1 else f"the {each} parameters from {name} on"
+    cause = f"{who(evidence, tuple(sorted(set(sums) - set(odd))))} have the same weights." if decided else (
+        "Which of them are as meant is not known."
+    )  # fmt: skip
+    return observe(
+        evidence,
+        "weights-desynced",
+        [fact for fact in found if fact.rank in odd],
+        f"the weights of the ranks differ at step {step}, first in {where}",
+        cause,
+    )
+
+
+def _sums(fact: GuardFact) -> tuple[tuple[str, str], ...]:
+    """Of each parameter, or of each group of them: the name of the first, and the checksum."""
+    value = fact.fields.get("sums")
+    pairs = value if isinstance(value, list) else []
+    return tuple((str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2)

@@ -1,0 +1,282 @@
+"""Detect schedules of the learning rate that move at the wrong time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distdbg.worker.guards.shared.base import IN_A_ROW, Guard, script_failed
+from distdbg.worker.guards.shared.passes import LoaderPass, PassGuard
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
+
+_MOST = 16
+
+
+class SchedulerBeforeOptimizer(Guard):
+    """Detect a schedule that moves between a backward and the step that uses its gradients.
+
+    That is: after a step of an optimizer follows a backward, then its scheduler moves, then it steps; three times in
+    one window. GradScaler may skip a step; a schedule that moves all the same then moves before the next backward. The
+    backward of a closure is within the step."""
+
+    id = "scheduler-before-optimizer"
+    modes = ("off", "warn", "error")
+    most_windows = 2
+    costs = "about 2 us for each of the steps 2 to 11 and 101 to 110, where there is a schedule"
+    blind = (
+        "schedules that move at the head of an epoch or of a step, before the backward; schedules that are no torch's"
+    )
+
+    def begin(self) -> None:
+        self._schedules: list[_MovingSchedule] = []
+        self.listen("scheduler", self._made)
+
+    def _made(self, scheduler: Any) -> None:
+        reference = weak(scheduler)
+        if reference is not None and len(self._schedules) < _MOST:
+            self._schedules.append(_MovingSchedule(reference))
+
+    def window(self) -> None:
+        if self._schedules:
+            for one in self._schedules:
+                one.stepped, one.at_backward = False, None
+            self.listen_in_window(step=self._stepped, backward=self._backward, optimizer=self._steps)
+
+    def window_ends(self) -> None:
+        if self.windows == self.most_windows:
+            self.unsubscribe()
+            self._schedules = []
+
+    def _stepped(self, optimizer: Any) -> None:
+        for one in self._schedules:
+            if one.optimizer() is optimizer:
+                one.stepped, one.at_backward = True, None
+
+    def _backward(self, _frame: object) -> None:
+        for one in self._schedules:
+            if one.stepped:
+                one.at_backward = one.moves()
+
+    def _steps(self, optimizer: Any) -> None:
+        for one in self._schedules:
+            if one.at_backward is None or one.optimizer() is not optimizer:
+                continue
+            now, before = one.moves(), one.at_backward
+            times = self.in_a_row(now is not None and now == before + 1, one)
+            if times >= IN_A_ROW:
+                kind = type(one.of()).__name__
+                self.report(users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=times)
+
+
+class _MovingSchedule:
+    """`at_backward` is how often it had moved when the last backward began since its optimizer's last step."""
+
+    def __init__(self, of: Callable[[], Any]) -> None:
+        self.of = of
+        self.stepped = False
+        self.at_backward: int | None = None
+
+    def optimizer(self) -> Any:
+        return getattr(self.of(), "optimizer", None)
+
+    def moves(self) -> int | None:
+        """torch's own count; a schedule within another, as SequentialLR has them, may not move."""
+        count = getattr(self.of(), "_step_count", None)
+        return count if type(count) is int else None
+
+
+#: Where each kind keeps the length that it was made for.
+_LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max"}
+
+
+class SchedulerCadence(PassGuard):
+    """Detect a schedule made for steps that moves once an epoch, or one made for epochs that moves with each step.
+
+    It compares at the end of a complete script: moves of the schedule, passes and steps."""
+
+    id = "scheduler-cadence"
+    costs = "some us for each schedule and each pass over a loader"
+    blind = "other schedules than OneCycleLR and CosineAnnealingLR; scripts that do not run to their end"
+
+    def begin(self) -> None:
+        super().begin()
+        self._schedules: list[_PlannedSchedule] = []
+        self._passes = 0
+        self.listen("scheduler", self._made)
+
+    def pass_begins(self, _now: LoaderPass, _iterator: Any) -> bool:
+        return True
+
+    def trained(self, _now: LoaderPass) -> None:
+        self._passes += 1
+        self._look()
+
+    def _made(self, scheduler: Any) -> None:
+        reference = weak(scheduler)
+        if reference is not None and len(self._schedules) < _MOST:
+            self._schedules.append(_PlannedSchedule(reference, users_line(), self.page.steps()))
+
+    def _look(self) -> None:
+        """Repeated, since a schedule of a function does not live until the end."""
+        for one in self._schedules:
+            scheduler = one.of()
+            if scheduler is not None:
+                one.kind = type(scheduler).__name__
+                one.moved = scheduler.last_epoch
+                one.planned = getattr(scheduler, _LENGTHS.get(one.kind, ""), 0)
+                one.steps = self.page.steps() - one.since
+
+    def finish(self) -> None:
+        super().finish()
+        self._look()
+        passes = self._passes
+        for one in self._schedules:
+            if passes < 2 or one.steps < 5 * passes or not one.planned:
+                continue
+            wrong = ""
+            if one.kind == "OneCycleLR" and abs(one.moved - passes) <= 1 and one.planned >= 5 * max(one.moved, 1):
+                # a length that is no match for the steps counts epochs, and the training was stopped early
+                wrong = "steps" if 2 * one.planned >= one.steps else ""
+            elif one.kind == "CosineAnnealingLR" and one.planned == passes and 10 * one.moved >= 9 * one.steps:
+                wrong = "passes"
+            if wrong:
+                self.report(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
+                         passes=passes, made_for=wrong)  # fmt: skip
+
+
+class _PlannedSchedule:
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        self.of, self.where, self.since = of, where, since
+        self.kind = ""
+        self.moved = self.planned = self.steps = 0
+
+
+_FEWEST_STEPS = 30
+_MOST_PASSES = 10_000
+#: A schedule that moves once a pass, and was made for steps, is `scheduler-cadence`.
+_STEPS_A_MOVE = 5
+
+
+class WarmupTooLong(Guard):
+    """Detect a training that ended while the schedule of the learning rate was in its warm-up.
+
+    It judges at the end of a script that ended by itself with a complete training: its last pass over a loader was
+    complete, or the schedule had made all planned moves. A trial of fifty steps proves nothing about a warm-up of a
+    thousand."""
+
+    id = "warmup-too-long"
+    costs = "some us for each schedule, and for each pass over a loader while it is in its warm-up"
+    blind = (
+        "other schedules than LinearLR, OneCycleLR and those of transformers; trainings of under 30 steps, or broken "
+        "off in the middle of a pass; IterableDataset, whose end is unknown, where a schedule has no planned length"
+    )
+
+    def begin(self) -> None:
+        self._schedules: list[_WarmupSchedule] = []
+        #: the newest epoch that was gone through to its end, and the steps at that end
+        self._epochs, self._ended_at = self.page.epochs(), -1
+        self.listen("scheduler", self._made)
+
+    def _made(self, scheduler: Any) -> None:
+        reference = weak(scheduler)
+        if reference is None or len(self._schedules) >= _MOST:
+            return
+        if not self._schedules:
+            self.listen("data-end", self._ends)
+        self._schedules.append(_WarmupSchedule(reference, users_line(), self.page.steps()))
+
+    def _ends(self, _iterator: object) -> None:
+        if self.page.epochs() > self._epochs:
+            self._epochs, self._ended_at = self.page.epochs(), self.page.steps()
+        for one in self._schedules:
+            one.look(self.page.steps())
+        self._schedules = [one for one in self._schedules if one.warms_up]
+        if self.passes_end(_MOST_PASSES, "data-end") or not self._schedules:
+            self._schedules = []
+            self.unsubscribe("data-end")
+
+    def finish(self) -> None:
+        if script_failed():
+            return
+        for one in self._schedules:
+            one.look(self.page.steps())
+            steps = self.page.steps() - one.since
+            # a run that stops early, or is one of several, proves nothing against a plan that includes the warm-up;
+            # a plan in micro-batches, four of them a step, looks the same as a run of its first quarter
+            planned_so = one.planned <= one.moves or one.warmup >= one.planned
+            ended = planned_so if one.planned > 0 else self.page.steps() == self._ended_at
+            if one.warms_up and one.moves > 1 and steps >= _FEWEST_STEPS and ended and not one.is_slow(steps):
+                self.report(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
+                         rate=one.rate, peak=one.peak)  # fmt: skip
+
+
+class _WarmupSchedule:
+    """A schedule at its last look, since one of a function does not live until the end."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        self.of, self.where, self.since = of, where, since
+        self.kind = ""
+        self.moves = self.planned = 0
+        self.warmup = self.rate = self.peak = 0.0
+        self.warms_up = True
+
+    def look(self, steps: int) -> None:
+        scheduler = self.of()
+        if scheduler is None:
+            return
+        found = warmup_of(scheduler)
+        rates = [] if found is None else [scheduler.optimizer.param_groups[0]["lr"], found[2]]
+        if found is None or not all(isinstance(one, (int, float)) for one in rates):  # a tensor may be on a device
+            self.warms_up = False
+            return
+        rate, (warmup, planned, peak) = rates[0], found
+        # a SequentialLR stops moving what it is past, one move before the end: then the rate is no longer theirs
+        moves, last = scheduler.last_epoch, getattr(scheduler, "_last_lr", None) or [rate]
+        rules = last[0] == rate or moves + 1 >= steps - self.since
+        self.warms_up = rules and moves + 1 < warmup and self.rate <= rate < peak
+        self.kind, self.moves, self.rate = type(scheduler).__name__, moves, rate
+        self.warmup, self.planned, self.peak = warmup, planned, peak
+
+    def is_slow(self, steps: int) -> bool:
+        return self.kind == "OneCycleLR" and steps >= _STEPS_A_MOVE * self.moves
+
+
+#: The names of the two numbers in transformers, and in copies of its schedules.
+_WARMUP, _TOTAL = "num_warmup_steps", "num_training_steps"
+
+
+def warmup_of(scheduler: Any) -> tuple[float, int, Any] | None:
+    """Moves of the schedule, of how many in all (0 where it does not say), and the rate after them; None for a schedule
+    without a warm-up, and for other kinds."""
+    kind = type(scheduler).__name__
+    if kind == "LinearLR":
+        if scheduler.start_factor < scheduler.end_factor:
+            return scheduler.total_iters, 0, scheduler.base_lrs[0] * scheduler.end_factor
+    elif kind == "OneCycleLR":
+        phases = getattr(scheduler, "_schedule_phases", None)
+        peak = scheduler.optimizer.param_groups[0].get("max_lr")
+        if phases and isinstance(peak, float):
+            return phases[0]["end_step"], scheduler.total_steps, peak
+    elif kind == "LambdaLR":
+        given_numbers = _arguments_of(scheduler.lr_lambdas[0])
+        moves, planned = given_numbers.get(_WARMUP), given_numbers.get(_TOTAL)
+        if isinstance(moves, int) and moves > 0:
+            return moves, planned if isinstance(planned, int) else 0, scheduler.base_lrs[0]
+    return None
+
+
+def _arguments_of(function: Any) -> dict[str, Any]:
+    """The keyword arguments of a partial, or the variables of a nested function."""
+    if isinstance(given := getattr(function, "keywords", None), dict):
+        return given
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    return {name: _value(cell) for name, cell in zip(names, cells, strict=False) if name in (_WARMUP, _TOTAL)}
+
+
+def _value(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None

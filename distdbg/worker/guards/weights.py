@@ -1,0 +1,160 @@
+"""Look at the weights a few times in a run: are they the same on all ranks, and finite?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from distdbg.worker.guards.shared.base import Guard, script_failed
+from distdbg.worker.guards.shared.norms import Norms, is_measured
+from distdbg.worker.models import is_ddp, parameters_of, plain_name, weak_or_gone
+from distdbg.worker.user_code import Where, users_line
+
+_MOST_PARAMETERS = 2000
+#: Checksums that one fact has: of as many parameters, or of groups of neighbours.
+_BLOCKS = 32
+#: torch's own hooks for communication keep the ranks alike, but for those that average weights.
+_HOOKS, _AVERAGES_WEIGHTS = "torch.distributed.algorithms.ddp_comm_hooks.", "post_local"
+
+
+class WeightsDesynced(Guard):
+    """Report checksums of the weights of a DDP model; the rule compares the ranks.
+
+    At the end of a script it counts the changes of a parameter: what is loaded after the last step is no drift."""
+
+    id = "weights-desynced"
+    most = 100
+    costs = (
+        "a pass over the weights at the steps 11, 22, 44 and so on, then each thousand: 5 ms for 26 million on a CPU"
+    )
+    blind = (
+        "FSDP, whose ranks have different shards; buffers; parameters that DDP ignores, or beyond the 2,000th; local "
+        "SGD, and hooks for communication that are not torch's"
+    )
+
+    def begin(self) -> None:
+        self._norms = Norms()
+        self._model: Any = lambda: None
+        self._ranks: list[int] = []
+        #: steps and changes of the first parameter when a window opened and at the newest look
+        self._opened = self._looked = (0, 0)
+
+    def window(self) -> None:
+        parameters = self._parameters(self.context.model())
+        if parameters:
+            self._opened = self.page.steps(), next(iter(parameters.values()))._version
+
+    def look(self) -> None:
+        model = self.context.model()
+        ranks = self.context.replicas() if is_ddp(model) and _keeps_alike(model) else []
+        if not ranks:
+            return
+        self._ranks, self._model = ranks, weak_or_gone(model)
+        self._measure(last=False)
+
+    def finish(self) -> None:
+        """After the process group may have been destroyed."""
+        if self._ranks and not script_failed() and self._is_as_stepped():
+            self._measure(last=True)
+
+    def _measure(self, *, last: bool) -> None:
+        self._send(last=last)
+        if parameters := self._parameters(self._model()):
+            self._looked = self.page.steps(), next(iter(parameters.values()))._version
+            self._norms.measure(list(parameters.values()), (list(parameters), self.page.steps()))
+        self._send(last=last)
+
+    def _send(self, *, last: bool) -> None:
+        if (arrived := self._norms.arrived(last=last)) is None:
+            return
+        norms, (names, step) = arrived
+        each = -(-len(norms) // _BLOCKS)
+        sums = [[names[at], _checksum(norms[at : at + each])] for at in range(0, len(norms), each)]
+        self.report(None, "", step, at=step, each=each, sums=sums, machine=_machine(self._model()), among=self._ranks)
+
+    def _parameters(self, model: Any) -> dict[str, Any]:
+        own = {f"module.{name}" for name in getattr(model, "parameters_to_ignore", ())}
+        named = ((n, p) for n, p in model.named_parameters() if n not in own) if is_ddp(model) else ()
+        return dict([(plain_name(n), p) for n, p in named if is_measured(p)][:_MOST_PARAMETERS])
+
+    def _is_as_stepped(self) -> bool:
+        """Whether the first parameter has changed since the last look as often as its steps explain."""
+        parameters = self._parameters(self._model())
+        steps, changes = self._looked[0] - self._opened[0], self._looked[1] - self._opened[1]
+        if not parameters or steps <= 0:
+            return False
+        since = self.page.steps() - self._looked[0]
+        changed: int = next(iter(parameters.values()))._version - self._looked[1]
+        return changed * steps == changes * since
+
+
+def _keeps_alike(model: Any) -> bool:
+    """Whether gradients of the last backward were averaged, and by torch: local SGD averages weights now and then."""
+    hooks = [getattr(hook, "__module__", "") + "." + getattr(hook, "__name__", "")
+             for hook, _ in getattr(model, "_comm_hooks", None) or ()]  # fmt: skip
+    averaged = getattr(model, "require_forward_param_sync", True) is not False
+    return averaged and all(name.startswith(_HOOKS) and _AVERAGES_WEIGHTS not in name for name in hooks)
+
+
+def _checksum(norms: list[float]) -> str:
+    from zlib import crc32
+
+    return f"{crc32(repr(norms).encode()):08x}"
+
+
+def _machine(model: Any) -> str:
+    """What the last bit of a sum depends on."""
+    torch = sys.modules["torch"]
+    device = next((p.device for p in model.parameters()), None) if model is not None else None
+    if device is not None and device.type == "cuda":
+        return f"{torch.__version__}, {torch.cuda.get_device_name(device)}"
+    return f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
+class NonFinite(Guard):
+    """Report weights that are not finite.
+
+    A loss that is NaN makes all gradients NaN, and a step on them the weights: from there on nothing is learnt, and no
+    error is raised. What a scaler of gradients skips never reaches the weights."""
+
+    id = "non-finite"
+    most = 1
+    costs = "a pass over eight parameters at the steps 11, 22, 44 and so on, then each thousand, and at the end"
+    blind = "where it was made: `--watch numerics` names the module and the step"
+
+    def begin(self) -> None:
+        self._norms = Norms()
+        self._optimizer: Any = lambda: None
+        self._where: Where | None = None
+
+    def window(self) -> None:
+        self.listen_in_window(step=self._stepped, backward=self._backward)
+
+    def _stepped(self, optimizer: Any) -> None:
+        self._optimizer = weak_or_gone(optimizer)
+        self.unsubscribe("step")
+
+    def _backward(self, _frame: object) -> None:
+        self._where = users_line()
+        self.unsubscribe("backward")
+
+    def look(self) -> None:
+        self._judge(last=False)
+        optimizer = self._optimizer()
+        own = [p for p in parameters_of(optimizer) if is_measured(p)] if optimizer is not None else []
+        self._norms.measure(own[:: len(own) // 8 + 1], self.page.steps())
+        self._judge(last=self.context.ended)
+
+    def finish(self) -> None:
+        if not script_failed():
+            self.look()
+
+    def _judge(self, *, last: bool) -> None:
+        from math import isfinite
+
+        if (arrived := self._norms.arrived(last=last)) is None:
+            return
+        norms, step = arrived
+        bad = sum(not isfinite(norm) for norm in norms)
+        if bad:
+            self.report(self._where, made="weights", at=step, bad_weights=bad, weights=len(norms), stepped=True)

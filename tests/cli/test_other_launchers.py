@@ -1,0 +1,70 @@
+"""`distdbg hang-dump` of jobs that other launchers have started: rank 1 of two stands in a function of its own.
+
+Each runs in a process table of its own, so that `hang-dump` without arguments finds it, and no rank survives. Ray and
+DeepSpeed are too large to install: tests/evidence/host/test_rank_processes.py has what their processes look like.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "launchers"
+MULTI = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+ACCELERATE = ["-m", "accelerate.commands.accelerate_cli", "launch", *MULTI, "--dynamo_backend", "no"]
+JOBS = {
+    "spawn": [str(PROGRAMS / "spawned.py"), "PORT"],
+    "accelerate": [*ACCELERATE, "--main_process_port", "PORT", str(PROGRAMS / "from_environment.py")],
+    "lightning": [str(PROGRAMS / "lightning_fit.py")],
+}
+#: Starts the job, waits until rank 1 sleeps and rank 0 waits for it, and looks twice: without arguments, and by the
+#: pid of what was started.
+LOOKS = """
+import contextlib, json, subprocess, sys, time
+from distdbg.collect.machine.job_processes import LauncherWithoutRanks, job_of
+from distdbg.collect.machine.process_look import look
+job = subprocess.Popen([sys.executable, *sys.argv[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def stands():
+    with contextlib.suppress(OSError, LauncherWithoutRanks):
+        ranks = {rank.rank: rank.pid for rank in job_of([job.pid]).ranks}
+        return len(ranks) == 2 and look(ranks[1]).get("syscall") == "clock_nanosleep"
+end = time.monotonic() + 120
+while not stands() and time.monotonic() < end:
+    time.sleep(0.5)
+for words in ([], ["--pid", str(job.pid)]):
+    done = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump", "--json", "--native", "0", *words],
+                          stdout=subprocess.PIPE, text=True)
+    report = json.loads(done.stdout)
+    print(json.dumps([done.returncode, [(f["id"], f["ranks"], f["summary"]) for f in report["findings"]]]), flush=True)
+"""
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", JOBS)
+def test_a_job_of_another_launcher(launcher, tmp_path, need):
+    unshare = need("unshare", "util-linux")
+    alone = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("not possible here: a process table of its own takes root")
+    command = [*alone, sys.executable, "-c", LOOKS]
+    words = [free_port() if word == "PORT" else word for word in JOBS[launcher]]
+    environment = os.environ | {"FAULT": "hang"}
+    done = subprocess.run(
+        [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+    )
+    looks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(looks) == 2, done
+    for code, findings in looks:
+        assert code == 10
+        assert [(name, ranks) for name, ranks, _ in findings] == [("stuck-in-python", [1])]
+        assert "steps.py:15" in findings[0][2]

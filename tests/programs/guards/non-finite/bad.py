@@ -1,0 +1,21 @@
+"""Every loss is NaN: the target is the logarithm of a negative number.
+
+Guard: non-finite; line: loss.backward(); ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+for _ in range(12):
+    optimizer.zero_grad()
+    rows = torch.randn(8, 4)
+    loss = (model(rows) - torch.log(-rows.abs().sum(1))).square().mean()
+    loss.backward()
+    optimizer.step()
+dist.barrier()
+del model, optimizer
+dist.destroy_process_group()
