@@ -139,7 +139,7 @@ def test_the_first_layers_are_kept_and_what_is_written_can_be_read(hooked, tmp_p
     model.save_pretrained(tmp_path / "small")
     again = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "small")
     assert again.config.num_hidden_layers == 2
-    assert model.generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False).shape == (1, 5)
+    assert model.generate(torch.tensor([[1, 2]]), min_new_tokens=3, max_new_tokens=3, do_sample=False).shape == (1, 5)
 
 
 def test_a_prefix_is_made_longer_for_a_kind_that_comes_later(hooked):

@@ -113,14 +113,14 @@ def _only_enqueues(seen: Seen, names: frozenset[str]) -> bool:
     """It calls a collective of a device, in a group that is connected, and nothing is open there: such a call returns
     at once, unless the driver or a lock of the process group does not let it.
 
-    Where no call that it wrote down says which group that is, all its groups have to be connected and of devices.
+    Not without the call that says which group that is: a group that is only connected by its first collective is in
+    no recorder before, and its members wait there on the host.
     """
     recorder, calls = seen.rank.recorder, seen.rank.calls
-    if recorder is None or seen.open or names.isdisjoint(_COLLECTIVES):
+    if recorder is None or seen.open or not calls or calls[-1].operation not in names & _COLLECTIVES:
         return False
-    group = calls[-1].group if calls and calls[-1].operation in names else None
-    logs = [log for log in recorder.groups.values() if group in (None, "" if log.name == "0" else log.name)]
-    return bool(logs) and all(log.on_device and log.sequence for log in logs)
+    logs = [log for log in recorder.groups.values() if calls[-1].group == ("" if log.name == "0" else log.name)]
+    return any(log.on_device and log.sequence for log in logs)
 
 
 def _silent_communication(seen: Seen) -> Standing | None:

@@ -62,6 +62,7 @@ def find_waits(
     """
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
+    awaited_there: dict[str, set[int]] = defaultdict(set)
     ahead: list[int] = []
     forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     found: list[Wait] = []
@@ -87,8 +88,11 @@ def find_waits(
     for (number, sequence, signature), ranks in collectives.items():
         unread = {*blind.get(dump.signatures[signature].operation, ()), *ahead}
         wait = _collective(known[number], (sequence, signature), tuple(ranks), dump, unread)
-        found.append(_of_devices(wait, number, known[number], opened, standings) if known[number].on_device else wait)
-    found += [_blind(function, tuple(ranks), standings) for function, ranks in blind.items()]
+        if known[number].on_device:
+            wait = _of_devices(wait, number, known[number], opened, standings)
+            awaited_there[dump.signatures[signature].operation].update(wait.awaited)
+        found.append(wait)
+    found += _blind(blind, awaited_there, standings)
     found += _blind_on_device(ahead, standings, dump)
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
     return found
@@ -189,15 +193,20 @@ def _not_completed(group: Group, rank: int, sequence: int) -> bool:
     return log is not None and at is not None and not log.done[at]
 
 
-def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Standing]) -> Wait:
+def _blind(
+    blind: Mapping[str, list[int]], awaited_there: Mapping[str, set[int]], standings: Mapping[int, Standing]
+) -> Iterable[Wait]:
     """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
-    function, by its recorder: that one has come.
+    function, by its recorder: that one has come. A rank that devices wait for in that very function waits for none
+    of them.
     """
-    come = {
-        r for r, standing in standings.items() if (standing.doing, standing.function) == (Doing.COLLECTIVE, function)
-    }
-    what = f"{function}, by the stacks alone"
-    return Wait(what, waiting, tuple(sorted(standings.keys() - come)), by_stacks=True)
+    for function, ranks in blind.items():
+        here = (Doing.COLLECTIVE, function)
+        come = {rank for rank, standing in standings.items() if (standing.doing, standing.function) == here}
+        waiting = tuple(rank for rank in ranks if rank not in awaited_there.get(function, ()))
+        if waiting:
+            awaited = tuple(sorted(standings.keys() - come))
+            yield Wait(f"{function}, by the stacks alone", waiting, awaited, by_stacks=True)
 
 
 def _uses_device(rank: int, known: Iterable[Group]) -> bool:

@@ -106,6 +106,23 @@ def test_a_host_without_recorder_in_a_collective_is_in_no_circle(counts, operati
         assert (found, len(because)) == ([], 1) and "recorder of rank 1" in because[0], report
 
 
+def test_a_host_that_devices_wait_for_in_its_own_call_waits_for_none_of_them():
+    """Its driver is blocked, and its calls were not had: nothing says which group it is in, but they have come."""
+    waits = made(SYNCHRONIZES, log=lambda _: nccl(73, open_=True))
+    stuck = made(c10d("all_reduce"), log=lambda _: nccl(72, open_=False))
+    found, because, report = judged(evidence({0: waits, 1: stuck, 2: waits}))
+    assert found in ([], [("collective-not-joined", (1,))]), report
+    assert found or because, report
+
+
+def test_hosts_in_a_group_that_no_recorder_knows_yet_wait_for_who_is_elsewhere():
+    """Its first collective connects it: until then it is only in the calls, and those were not had."""
+    connects = made(c10d("all_reduce"), log=lambda _: nccl(72, open_=False))
+    asleep = made((user(16, "fetch"), *BOOT), call="clock_nanosleep", log=lambda _: nccl(72, open_=False))
+    found, _, report = judged(evidence({0: connects, 1: asleep, 2: connects}))
+    assert found == [("stuck-in-python", (1,))], report
+
+
 def test_a_loader_that_others_wait_for():
     ranks = {0: ahead(made(ITEM)), 1: ahead(stands_at(LOADS, call="poll")), 2: ahead(made(ITEM))}
     found, _, report = judged(evidence(ranks))
