@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -58,3 +59,10 @@ def about_ranks(
     )
     return replace(found, ranks=known, nodes=hosts(run, known), step=step, explained_by=explained_by,
                    first_seen=first_seen, side=side)  # fmt: skip
+
+
+def apart(values: Mapping[int, str]) -> tuple[tuple[int, ...], bool]:
+    """The ranks whose value is not that of more than half of them, and whether there is such a half: else all ranks."""
+    common, times = Counter(values.values()).most_common(1)[0]
+    decided = 2 * times > len(values)
+    return tuple(sorted(rank for rank, value in values.items() if not decided or value != common)), decided

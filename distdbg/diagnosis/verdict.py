@@ -317,7 +317,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "started": number(job, "started") or (min(times) if times else None),
         "ended": max([*ends, *times], default=None),
         "attempt": evidence.attempt,
-        "world_size": max(world_size(evidence) or len(evidence.ranks), dumped),
+        "world_size": max(world_size(evidence) or 0, len(evidence.ranks), dumped),
         "nodes": [node.host for node in evidence.nodes],
         "topology": topology,
         "worker_side": job.get("worker_side"),

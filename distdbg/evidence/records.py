@@ -93,6 +93,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         phases=_phases(fields.get("phases")),
         step_times=_step_times(fields.get("step_times")),
         peak_rss_bytes=integer(fields, "peak_rss"),
+        has_worker=bool(texts.facts),
         initialised=Init.is_in(texts.facts),
         failures=failures_in_facts(texts.facts),
         groups=dict(_groups(texts.facts)),

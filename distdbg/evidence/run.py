@@ -205,6 +205,8 @@ class RankRecord:
     step_times: StepTimes | None = None
     #: the most resident memory that its agent saw
     peak_rss_bytes: int | None = None
+    #: True where its process had a worker side: no launcher of other processes has one
+    has_worker: bool = False
     #: True once its default process group was created
     initialised: bool = False
     #: parts of distdbg that failed in it

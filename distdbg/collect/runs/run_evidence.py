@@ -129,8 +129,6 @@ class _RunReader:
         self._run = run
         self.unknown: list[Unknown] = []
         self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
-        #: of the newest attempt that was read
-        self._without_worker: list[int] = []
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -149,11 +147,9 @@ class _RunReader:
             self.note(self._run.relative(folders.pop(rank).folder), f"no job has more than {MOST_RANKS:,} ranks")
         full = first_failures({rank: fields for rank, (_, fields) in seen.items()}, _FULL_TAILS)
         ranks = []
-        self._without_worker = []
         for rank in sorted(seen.keys() | folders.keys()):
             node_of_rank, known = seen.get(rank) or (None, {})
             texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full)
-            self._without_worker += [] if texts.facts else [rank]
             self.unknown += beyond_bounds(rank, texts.facts)
             ranks.append(rank_record(rank, node_of_rank, known, texts))
         return nodes, ranks
@@ -178,7 +174,7 @@ class _RunReader:
     def with_ranks_of_launchers(self, attempt: Attempt, evidence: RunEvidence) -> RunEvidence:
         """Where the processes that failed have launched others (accelerate, DeepSpeed, Ray), the ranks are those that
         their streams show; a launcher is none."""
-        failed = [r.rank for r in evidence.ranks if r.exit_code and r.rank in self._without_worker]
+        failed = [r.rank for r in evidence.ranks if r.exit_code and not r.has_worker]
         if not failed or len(failed) > _MOST_LAUNCHERS:
             return evidence
         streams = [attempt.rank(rank).stream(stream) for rank in failed for stream in ("stdout", "stderr")]

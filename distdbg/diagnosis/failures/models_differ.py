@@ -7,10 +7,10 @@ DDP compares the numbers of parameters of all ranks, and their sizes with those 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from distdbg.diagnosis.about_ranks import apart
 from distdbg.diagnosis.failures.findings import citations, hosts, who
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.evidence.run import RunEvidence
@@ -28,9 +28,7 @@ def named(evidence: RunEvidence, found: Finding, group: Sequence[RankFailure]) -
     models = _counts(group) or _sizes(evidence, group)
     if len(models) < 2:
         return found
-    common, times = Counter(models.values()).most_common(1)[0]
-    decided = 2 * times > len(models)
-    odd = tuple(sorted(rank for rank, model in models.items() if not decided or model != common))
+    odd, decided = apart(models)
     by_model = {m: tuple(sorted(r for r in models if models[r] == m)) for m in dict.fromkeys(models.values())}
     sides = " and ".join(f"{who(evidence, ranks)} {model}" for model, ranks in by_model.items())
     return replace(

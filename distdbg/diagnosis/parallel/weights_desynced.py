@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
+from distdbg.diagnosis.about_ranks import apart
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.guards import Facts, facts, observe
 from distdbg.diagnosis.rules import rule
@@ -35,9 +35,7 @@ def weights_desynced(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: dict[int, str]) -> Finding:
     """About the ranks that differ from more than half of them; about all of them where there is no such half."""
-    common, times = Counter(sums.values()).most_common(1)[0]
-    decided = 2 * times > len(sums)
-    odd = tuple(sorted(rank for rank, value in sums.items() if not decided or value != common))
+    odd, decided = apart(sums)
     each = found[0].fields.get("each")
     where = name if each == 1 else f"the {each} parameters from {name} on"
     cause = f"{who(evidence, tuple(sorted(set(sums) - set(odd))))} have the same weights." if decided else (

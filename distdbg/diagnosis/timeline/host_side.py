@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from distdbg.diagnosis.timeline import outside
-from distdbg.diagnosis.timeline.seen import LOCKS, MANY, SLEEP, Seen
+from distdbg.diagnosis.timeline.seen import CHILD, LOCKS, MANY, SLEEP, Seen
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
@@ -15,7 +15,6 @@ from distdbg.evidence.stacks.threads import Frame, Thread
 
 ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
            "recvfrom", "sendmsg", "recvmsg", "fcntl", "flock", "fsync", "fdatasync", "openat"}  # fmt: skip
-CHILD = {"wait4", "waitid"}
 _SIGNALS = {"pause", "rt_sigtimedwait", "rt_sigsuspend"}
 _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get\(|\.put\(")
 _NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")

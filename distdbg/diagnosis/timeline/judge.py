@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 from distdbg.diagnosis.timeline import host_side
-from distdbg.diagnosis.timeline.seen import MANY, READS_DEVICE, SLEEP, Seen, parts
+from distdbg.diagnosis.timeline.seen import CHILD, MANY, READS_DEVICE, SLEEP, Seen, parts
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity, Origin
@@ -125,7 +125,7 @@ def _only_enqueues(seen: Seen, names: frozenset[str]) -> bool:
 
 def _silent_communication(seen: Seen) -> Standing | None:
     """Waits that leave no frame of torch.distributed: backward, Work.wait(), a synchronisation of the device."""
-    if seen.call in host_side.ON_FILE | host_side.CHILD | SLEEP:
+    if seen.call in host_side.ON_FILE | CHILD | SLEEP:
         return None
     if "SendWork" in seen.native or "RecvWork" in seen.native:
         return _transfer(seen, "send" if "SendWork" in seen.native else "recv", None)

@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import replace
 
 from distdbg.diagnosis.timeline.life import busy_children
-from distdbg.diagnosis.timeline.seen import Seen
+from distdbg.diagnosis.timeline.seen import CHILD, Seen
 from distdbg.diagnosis.timeline.standing import Build, Doing, Standing
 from distdbg.evidence.frames import Activity
 from distdbg.protocol.dump import Descendant, LockFile
 
-_WAITS = {"wait4", "waitid"}
 _MOST_NAMED = 4
 
 
@@ -69,7 +68,7 @@ def _child(seen: Seen) -> Standing | None:
     """Only where the capture has seen the processes below it."""
     if not seen.rank.last.below or seen.busy:
         return None
-    if seen.call not in _WAITS and not any(f.activity is Activity.SUBPROCESS for f in seen.library):
+    if seen.call not in CHILD and not any(f.activity is Activity.SUBPROCESS for f in seen.library):
         return None
     child, busy = _awaited(seen), busy_children(seen.rank)
     which = f"its child process {child.name} (pid {child.pid})" if child is not None else "a child process"

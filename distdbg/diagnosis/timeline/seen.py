@@ -14,6 +14,8 @@ from distdbg.evidence.stacks.threads import Frame, Thread
 #: Python's own means of waiting for another thread, process or task
 LOCKS = {Activity.LOCK, Activity.SHARED_LOCK, Activity.SHUTDOWN, Activity.EVENT_LOOP}
 SLEEP = {"clock_nanosleep", "nanosleep"}
+#: waits for a child process to end
+CHILD = {"wait4", "waitid"}
 MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}
 #: A line that waits for what its device is at, to have a value of it.
 READS_DEVICE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")

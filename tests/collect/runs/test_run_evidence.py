@@ -40,9 +40,9 @@ def test_a_whole_run(run):
     assert evidence.unknown == ()
 
 
-def launched_launcher(tmp_path, *lines):
+def launched_launcher(tmp_path, *lines, attempt=1):
     """A run of one process, which has started two ranks of its own and prints what they print."""
-    run = MadeRun(tmp_path, ranks=1, nodes=1)
+    run = MadeRun(tmp_path, ranks=1, nodes=1, attempt=attempt)
     run.prints(0, "".join(f"{line}\n" for line in lines))
     run.exits(0, 1)
     return run.closes()
@@ -67,6 +67,13 @@ def test_ranks_that_a_launcher_has_started_are_told_by_its_streams(tmp_path):
     ]
     assert [rank.rank for rank in report.ranks] == [0, 1]
     assert (report.outcome, report.exit_code) == ("failed", 1)
+
+
+def test_an_earlier_attempt_says_nothing_of_a_later_ones_launchers(tmp_path):
+    before = MadeRun(tmp_path, ranks=1, nodes=1)
+    before.raises(0, "ValueError", "no port")
+    run = launched_launcher(tmp_path, "[rank1]: ValueError: no batch", "[rank0]: KeyError: 'x'", attempt=2)
+    assert [rank.rank for rank in run.report().ranks] == [0, 1]
 
 
 def test_a_process_whose_streams_show_no_other_rank_is_the_rank(tmp_path):
