@@ -88,7 +88,8 @@ def known_to_all(group: Group, sequence: int) -> bool:
 
 
 def _enqueued(group: Group, rank: int, sequence: int, signature: int) -> bool:
-    """The same operation, or one that is not kept while the rank waits in the very next one.
+    """The same operation, or one that is not kept while the rank waits in the very next one. Of some logs it is only
+    known how far a rank has come, and no operation.
 
     Who has completed more than that has not done so together with a device that is still in this one: its operation of
     this number was another.
@@ -97,4 +98,4 @@ def _enqueued(group: Group, rank: int, sequence: int, signature: int) -> bool:
     if log is None or log.last < sequence:
         return False
     at = log.index(sequence)
-    return log.signature[at] == signature if at is not None else log.sequence[0] == sequence + 1
+    return log.signature[at] == signature if at is not None else list(log.sequence[:1]) == [sequence + 1]

@@ -64,6 +64,15 @@ def test_members_that_another_group_tells_are_not_those_of_this_one():
     assert stuck(r0=both, r1=done, r2=log(SIGNATURES, (1, True))) == []
 
 
+def test_a_rank_of_which_no_operation_is_kept():
+    """A log of the watchdog may say how far a rank has come, and no more."""
+    counted = log(SIGNATURES, (1, True))
+    group = counted.groups["0", "nccl"]
+    group.sequence, group.signature, group.created, group.done = (), type(group.signature)("I"), (), bytearray()
+    group.enqueued = 4
+    assert stuck(r0=log(SIGNATURES, (4, False)), r1=counted) == []
+
+
 def test_nobody_is_named_without_start_times():
     assert stuck(r0=log(SIGNATURES, (1, False)), r1=log(SIGNATURES, (1, False))) == []
 
