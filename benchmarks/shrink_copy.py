@@ -29,11 +29,12 @@ WAYS = {
     "distdbg, first two": """
 from pathlib import Path
 from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.slicing import pieces
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.writing import output_files, write_files
 source = Folder(Path(src))
-taken, _ = pieces(tensors_of(source).values(), {"model.layers": KEPT}, {})
+taken, _ = pieces(tensors_of(source).values(), lambda name: all_renumbered(name, {"model.layers": KEPT}), {})
 Path(dst).mkdir()
 write_files(source, output_files(taken), Path(dst), lambda n: None)
 print(source.bytes_read)

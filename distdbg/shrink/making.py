@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_nam
 from distdbg.shrink.checkpoint.slicing import Piece, pieces
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
-from distdbg.shrink.checkpoint.tensors import Tensor, tensors_of
+from distdbg.shrink.checkpoint.tensors import tensors_of
 from distdbg.shrink.checkpoint.weights_check import compared, only_nan
 from distdbg.shrink.checkpoint.writing import (
     RECORD,
@@ -74,12 +74,15 @@ def make(
     if isinstance(source, Folder):
         source.refuse_the_unreadable(_rest(source))
     with progress.stage("looking for what counts the layers, and which of them are of a kind"):
-        probe = probed(source, order)
+        probe = probed(source, order, tensors or ())
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
-    taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
     kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
+    taken: list[Piece] = []
+    dropped: list[str] = []
     if tensors is not None:
-        kept |= places_of({name: tensor.shape for name, tensor in tensors.items()}, probe).kept
+        places = places_of({name: tensor.shape for name, tensor in tensors.items()}, probe, probe["modules"])
+        taken, dropped = pieces(tensors.values(), lambda name: places.new[name], places.cuts)
+        kept |= places.kept
     modules = frozenset(name.rpartition(".")[0] for name in tensors or ())
     small_config = following(small_config, kept, modules)
     files = output_files(taken) if taken else []
@@ -97,7 +100,7 @@ def make(
             write_files(source, files, folder, progress.counter(total))
         if pickled:
             with progress.stage("reading the weights"):
-                probe["pickled"] = _pickled(source, folder, destination, pickled, probe)
+                probe["pickled"] = _pickled(source, folder, destination, probe, trust=order.trust)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if not order.random and only_nan(folder):
             made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
@@ -118,16 +121,20 @@ def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules
 
 
 def _pickled(
-    source: CheckpointSource, folder: Path, destination: Path, files: list[str], probe: Mapping[str, Any]
+    source: CheckpointSource, folder: Path, destination: Path, probe: Mapping[str, Any], *, trust: bool
 ) -> dict[str, Any]:
     if not isinstance(source, Folder):
         raise Refused(
             f"{source.where} has only .bin weights, of which parts cannot be fetched",
             "Download it and name its folder.",
         )
-    found: dict[str, Any] = ask(
-        "pickled", source=str(source.path), files=files, folder=str(folder), to=str(destination), probe=dict(probe)
-    )
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as config:
+        code_and_config(source, Path(config), trust=trust)
+        files = pickled_files(source.files(), source.small(PICKLED_INDEX))
+        found: dict[str, Any] = ask(
+            "pickled", source=str(source.path), files=files, folder=str(folder), to=str(destination),
+            probe=dict(probe), config=config, trust=trust,
+        )  # fmt: skip
     return found
 
 
@@ -135,6 +142,7 @@ def verified(
     source: CheckpointSource, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: ShrinkRequest
 ) -> dict[str, str]:
     """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
+    origins = probe.get("pickled", {}).get("origins") or {piece.name: piece.source.name for piece in taken}
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
         code_and_config(source, Path(full), trust=order.trust)
         narrower = _narrower(read_config(source), probe)
@@ -147,6 +155,9 @@ def verified(
             entries=probe["entries"],
             trust=order.trust,
             everything=order.verify == "full",
+            tied=probe["tied"],
+            origins=origins,
+            sources=sorted(probe["modules"]) or probe.get("pickled", {}).get("sources", []),
         )
     if taken:
         found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
@@ -172,8 +183,9 @@ def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -
         ) from None
 
 
-def probed(source: CheckpointSource, order: ShrinkRequest) -> dict[str, Any]:
-    """What the child process found out; it gets the config, and the model's own code where that may run."""
+def probed(source: CheckpointSource, order: ShrinkRequest, stored: Iterable[str] = ()) -> dict[str, Any]:
+    """What the child process found out; it gets the config, the names of the tensors, and the model's own code where
+    that may run."""
     refuse_untrusted(source, trust=order.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
         code_and_config(source, Path(folder), trust=order.trust)
@@ -185,14 +197,9 @@ def probed(source: CheckpointSource, order: ShrinkRequest) -> dict[str, Any]:
             keep=order.keep,
             stacks=dict(order.stacks),
             narrow={"experts": order.experts, "vocab": order.vocab, "width": order.width},
+            stored=list(stored),
         )
     return found
-
-
-def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
-    """(pieces to write, names dropped)"""
-    places = places_of({name: tensor.shape for name, tensor in tensors.items()}, probe)
-    return pieces(tensors.values(), places.kept, places.cuts, places.names)
 
 
 def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from distdbg.errors import EvidenceUnreadable, UsageError
 from distdbg.shrink.checkpoint.http_source import Server
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.slicing import pieces
 from distdbg.shrink.checkpoint.source import CutOffError, Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, staged
@@ -33,7 +34,7 @@ def expected(data: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def copy(source, folder: Path, **options) -> dict[str, bytes]:
-    taken, _ = pieces(tensors_of(source).values(), KEPT, {})
+    taken, _ = pieces(tensors_of(source).values(), lambda name: all_renumbered(name, KEPT), {})
     folder.mkdir(exist_ok=True)
     write_files(source, output_files(taken, **options), folder, lambda _n: None)
     return content(folder)
@@ -81,7 +82,7 @@ def test_a_second_try_goes_on_where_the_first_ended(tmp_path: Path, missing: int
     path = tmp_path / "b" / "model.safetensors"
     os.truncate(path, max(0, path.stat().st_size - missing))
     source = Folder(tmp_path / "a")
-    taken, _ = pieces(tensors_of(source).values(), KEPT, {})
+    taken, _ = pieces(tensors_of(source).values(), lambda name: all_renumbered(name, KEPT), {})
     before = source.bytes_read
     write_files(source, output_files(taken), tmp_path / "b", lambda _n: None)
     assert content(tmp_path / "b") == expected(data)
@@ -213,7 +214,7 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
             random_weights(order)
         elif task == "pickled":
             probe = {"stacks": [], "cuts": {}, "entries": {}}
-            pickled.run(order | {"source": str(source), "files": ["model.bin"], "probe": probe})
+            pickled.run(order | {"source": str(source), "files": ["model.bin"], "probe": probe, "config": str(source)})
         else:
             place = tmp_path / "saved" if task == "dcp" else source / "model.bin"
             plain_torch.run(order | of_layers | {"source": str(place)})

@@ -93,6 +93,12 @@ FAMILIES = {
          "image_token_id": 60, "video_token_id": 61, "vision_start_token_id": 62, "vision_end_token_id": 63},
         {"model.language_model.layers": [0, 1, 2], "model.visual.blocks": [0, 1, 3, 5]},
     ),
+    "vit": (
+        "AutoModelForImageClassification",
+        {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 5, "num_attention_heads": 2, "image_size": 16,
+         "patch_size": 8},
+        {"vit.layers": [0, 1]},
+    ),
     "clip": (
         "AutoModel",
         {"text_config": {**IDS, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 5,
@@ -124,8 +130,9 @@ def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, 
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
     verified = {check: said.partition(";")[0] for check, said in made["verified"].items()}
     checks = "kinds ops activation_bytes gradients each_layer collectives names_and_shapes save_and_reload weights"
-    modalities = {"whisper": ["audio"], "swin": ["image"], "sam2_hiera_det_model": ["image"], "clip": ["image"],
-                  "qwen3_vl": ["image", "video"]}  # fmt: skip
+    checks += " stored_names"
+    modalities = {"vit": ["image"], "whisper": ["audio"], "swin": ["image"], "sam2_hiera_det_model": ["image"],
+                  "clip": ["image"], "qwen3_vl": ["image", "video"]}  # fmt: skip
     for modality in modalities.get(model_type, ()):
         assert verified.pop(f"gradients_{modality}") == "pass"
     assert verified == dict.fromkeys(checks.split(), "pass")
@@ -171,6 +178,50 @@ def test_which_layers(keep: str, kept: list[int], tmp_path: Path) -> None:
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("large", "small"))
     for new, old in enumerate(kept):
         assert after[f"model.layers.{new}.mlp.up_proj.weight"].equal(before[f"model.layers.{old}.mlp.up_proj.weight"])
+
+
+MLLAMA = {
+    "text_config": {**TINY, "num_hidden_layers": 5, "cross_attention_layers": [1, 3]},
+    "vision_config": {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 6, "num_global_layers": 2,
+        "attention_heads": 2, "image_size": 16, "patch_size": 8, "max_num_tiles": 2, "vision_output_dim": 64,
+        "intermediate_layers_indices": [1, 3, 5], "supported_aspect_ratios": [[1, 1], [1, 2], [2, 1]]},
+    "image_token_index": 60,
+}  # fmt: skip
+
+
+def test_a_small_model_that_raises_where_the_full_one_runs_is_refused(tmp_path: Path) -> None:
+    """The vision tower of mllama gives what its tapped layers gave: with two of them less, each image raises."""
+    source = models.save(tmp_path / "large", "mllama", "AutoModelForImageTextToText", **MLLAMA)
+    made = shrunk(source, tmp_path / "small")
+    assert made["verified"]["gradients_image"] == "pass"
+    with pytest.raises(Refused, match="raises"):
+        shrunk(source, tmp_path / "other", layers=2)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_head_that_the_source_lacks_is_made_anew(tmp_path: Path) -> None:
+    source = models.save(tmp_path / "large", "bert", "AutoModel", **TINY, num_hidden_layers=4)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSequenceClassification"]}))
+    made = shrunk(source, tmp_path / "small", keep="1,3")
+    assert made["verified"]["stored_names"] == "pass"
+    assert made["verified"]["names_and_shapes"].startswith("pass; the source lacks 2 tensors")
+
+
+@pytest.mark.parametrize("model_type", ["xlm", "flaubert"])
+def test_lists_beside_each_other_are_renumbered_together(model_type: str, tmp_path: Path) -> None:
+    """A layer of XLM is an entry in each of four lists, of which one alone looks like a stack."""
+    from safetensors.torch import load_file
+
+    source = models.save(tmp_path / "large", model_type, "AutoModelForMaskedLM", emb_dim=16, n_layers=6, n_heads=2,
+                         n_words=64, max_position_embeddings=32)  # fmt: skip
+    made = shrunk(source, tmp_path / "small", keep="0,5")
+    assert made["verified"]["stored_names"] == "pass"
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("large", "small"))
+    for part in ("attentions.{}.q_lin.weight", "ffns.{}.lin1.weight", "layer_norm1.{}.bias", "layer_norm2.{}.weight"):
+        old, new = (next(v for n, v in state.items() if n.endswith(part.format(number)))
+                    for state, number in ((before, 5), (after, 1)))  # fmt: skip
+        assert old.equal(new), part
 
 
 @pytest.mark.parametrize(

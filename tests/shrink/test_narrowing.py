@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused(model_type, wanted, error, said, fields):
 
 def places(shapes, narrowed):
     stack = {"path": "model.layers", "also": [], "layers": 2, "kept": [1]}
-    found = places_of(shapes, {"stacks": [stack], "cuts": {}, "narrowed": narrowed})
+    found = places_of(shapes, {"stacks": [stack], "cuts": {}, "narrowed": narrowed}, {name: name for name in shapes})
     return found.kept, found.cuts
 
 

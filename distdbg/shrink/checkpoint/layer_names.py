@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-
-from distdbg.errors import Refused
+from itertools import product
 
 
 def numbered_prefixes(names: Iterable[str]) -> dict[str, set[int]]:
@@ -22,58 +21,20 @@ def numbered_prefixes(names: Iterable[str]) -> dict[str, set[int]]:
     return dict(found)
 
 
-def match_stacks(stacks: Mapping[str, int], names: Iterable[str]) -> dict[str, str]:
-    """A model's stacks (module path -> number of layers) to the prefixes that their layers have in a checkpoint.
-
-    A checkpoint may prefix modules otherwise than the model does, and may hold more layers than the model reads
-    (multi-token prediction is often stored as layer L). So a prefix qualifies by its numbers, 0 to L-1 at least,
-    and wins by the path components that it shares with the module's, counted from the end.
-
-    Raises Refused where a stack has no prefix or two equally good ones.
-    """
-    prefixes = {p: numbers for p, numbers in numbered_prefixes(names).items() if set(range(len(numbers))) == numbers}
-    found: dict[str, str] = {}
-    for path, layers in sorted(stacks.items(), key=lambda item: -len(item[0])):
-        fitting = [p for p, numbers in prefixes.items() if len(numbers) >= layers and p not in found.values()]
-        ranked = sorted(((_likeness(path, p, len(prefixes[p]) - layers), p) for p in fitting), reverse=True)
-        if not ranked or ranked[0][0][0] == 0:
-            raise Refused(
-                f"no tensor of the checkpoint is named as the {layers} layers of {path!r} would be",
-                "The weights belong to another model than the config, or name layers in a way that is not known.",
-            )
-        if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
-            raise Refused(
-                f"the layers of {path!r} could be {ranked[0][1]!r} or {ranked[1][1]!r} in the checkpoint",
-                "Use --random to shrink the model without its weights.",
-            )
-        found[path] = ranked[0][1]
-    return found
-
-
 def renumbered(name: str, kept: Mapping[str, Sequence[int]]) -> str | None:
     """A tensor's new name, None where its layer is not kept; `kept` maps prefixes to the layers to keep, in order.
 
     Nested prefixes hold each in their own place: the outer one is renumbered too.
     """
+    return next(iter(all_renumbered(name, kept)), None)
+
+
+def all_renumbered(name: str, kept: Mapping[str, Sequence[int]]) -> list[str]:
+    """All new names: several where a layer is kept several times."""
     parts = name.split(".")
-    new = list(parts)
+    choices = [[part] for part in parts]
     for at in range(1, len(parts)):
         layers = kept.get(".".join(parts[:at]))
-        if layers is None or not parts[at].isdecimal():
-            continue
-        number = int(parts[at])
-        if number not in layers:
-            return None
-        new[at] = str(list(layers).index(number))
-    return ".".join(new)
-
-
-def _likeness(path: str, prefix: str, surplus: int) -> tuple[int, int, int]:
-    """(components equal from the end, components in common, minus surplus layers)"""
-    a, b = path.split("."), prefix.split(".")
-    same = 0
-    for x, y in zip(reversed(a), reversed(b), strict=False):
-        if x != y:
-            break
-        same += 1
-    return same, len(set(a) & set(b)), -surplus
+        if layers is not None and parts[at].isdecimal():
+            choices[at] = [str(new) for new, layer in enumerate(layers) if layer == int(parts[at])]
+    return [".".join(chosen) for chosen in product(*choices)]

@@ -11,13 +11,16 @@ from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
+from distdbg.shrink.probe.building import open_builder
+from distdbg.shrink.probe.conversions import module_names
 
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: source (folder), files (names), folder, to (its later name), probe. Gives renamed, dropped, sliced."""
+    """`task`: source (folder), files (names), folder, to (its later name), probe, config (folder with the source's),
+    trust. Gives origins (new name -> name), dropped, sliced."""
     import torch
     from safetensors.torch import save_file
 
@@ -29,23 +32,28 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
             raise EvidenceUnreadable(f"{path} holds no tensors by name", "Name a checkpoint that holds a state dict.")
         state.update(found)
-    places = places_of({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
-    renamed: dict[str, str] = {}
+    builder = open_builder(task["config"], task["trust"])
+    modules = module_names(builder.model(builder.full), state)
+    places = places_of({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"], modules)
+    origins: dict[str, str] = {}
     sliced: dict[str, Any] = {}
     small: dict[str, Any] = {}
     for name, tensor in state.items():
-        new = places.new_name(name)
-        if new is None:
-            continue
         part = tensor
         for cut in places.cuts.get(name, ()):
             part = part.index_select(cut.dim, torch.tensor(cut.kept))
-        small[new] = part.clone().contiguous()
-        renamed |= {name: new} if name != new else {}
-        sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}
+        for new in places.new[name]:
+            small[new] = part.clone().contiguous()
+            origins[new] = name
+            sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}
     refuse_a_full_disk(Path(task["to"]), sum(tensor.nbytes for tensor in small.values()))
     save_file(small, Path(task["folder"], ONE_FILE), metadata={"format": "pt"})
-    return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if places.new_name(n) is None]}
+    return {
+        "origins": origins,
+        "sources": sorted(state),
+        "sliced": sliced,
+        "dropped": [n for n in state if not places.new[n]],
+    }
 
 
 def load_safely(path: Path, remedy: str) -> dict[Any, Any]:

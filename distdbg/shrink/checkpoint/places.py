@@ -2,72 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distdbg.errors import Refused
-from distdbg.shrink.checkpoint.layer_names import match_stacks, numbered_prefixes, renumbered
+from distdbg.shrink.checkpoint.layer_names import numbered_prefixes, renumbered
 from distdbg.shrink.checkpoint.slicing import Cut
+from distdbg.shrink.checkpoint.stored_names import new_names
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Places:
-    """By the checkpoint's own names: prefix -> numbers to keep, tensor -> cuts, tensor -> the name that it goes by."""
+    """By the checkpoint's own names: tensor -> its new names, none where it is not kept; tensor -> cuts; prefix of a
+    number -> numbers to keep."""
 
-    kept: dict[str, list[int]]
+    new: dict[str, list[str]]
     cuts: dict[str, list[Cut]]
-    names: dict[str, str]
-
-    def new_name(self, name: str) -> str | None:
-        """The name in the small checkpoint; None for what is not kept."""
-        return renumbered(self.names.get(name, name), self.kept)
+    kept: dict[str, list[int]]
 
 
-def places_of(shapes: Shapes, probe: Mapping[str, Any]) -> Places:
-    """Find the places of a probe's result in a checkpoint. `shapes`: of all its tensors.
+def places_of(shapes: Shapes, probe: Mapping[str, Any], modules: Mapping[str, str]) -> Places:
+    """Find the places of a probe's result in a checkpoint. `shapes`: of all its tensors. `modules`: their names in the
+    model.
 
     Raises Refused where the checkpoint lacks parts of the model.
     """
     stacks = {path: s for s in probe["stacks"] for path in (s["path"], *s["also"])}
-    prefixes = match_stacks({path: s["layers"] for path, s in stacks.items()}, shapes)
-    kept = {prefixes[path]: list(s["kept"]) for path, s in stacks.items()}
-    cuts = {
-        _in_checkpoint(name, prefixes, shapes): [Cut(dim, tuple(k)) for dim, k in found]
-        for name, found in probe["cuts"].items()
-    }
-    kept |= {_in_checkpoint(path, prefixes, {}): list(entries) for path, entries in probe.get("entries", {}).items()}
+    kept = {path: list(s["kept"]) for path, s in stacks.items()} | probe.get("entries", {})
+    found = new_names(modules, kept, probe.get("tied", ()))
+    for path, stack in stacks.items():
+        if not found.layers[path] >= set(range(stack["layers"])):
+            raise Refused(
+                f"no tensor of the checkpoint is named as the {stack['layers']} layers of {path!r} would be",
+                "The weights belong to another model than the config, or name layers in a way that is not known.",
+            )
+    stored = _stored(modules)
+    cuts = {there: [Cut(dim, tuple(k)) for dim, k, _ in cut] for there, cut in _cuts(probe["cuts"], stored, shapes)}
+    prefixes = {path: min(those) for path, those in found.prefixes.items() if those}
+    kept |= {prefix: kept[path] for path, those in found.prefixes.items() for prefix in those}
+    experts: dict[str, list[int]] = {}
     for narrowed in probe.get("narrowed", ()):
-        own = _first_of(narrowed["cuts"], prefixes, shapes)
+        own = _first_of(narrowed["cuts"], stored, prefixes, shapes)
         if narrowed["experts"]:
-            own |= _experts(narrowed, prefixes, shapes, own, kept)
+            own |= _experts(narrowed, prefixes, shapes, own, experts)
         for name, cut in own.items():
             cuts.setdefault(name, []).append(cut)
-    return Places(kept, cuts, _other_names(shapes, probe, prefixes, kept))
+    new = {name: [] if renumbered(name, experts) is None else to for name, to in found.new.items()}
+    return Places(new, cuts, kept | experts)
 
 
-def _other_names(
-    shapes: Shapes, probe: Mapping[str, Any], prefixes: Mapping[str, str], kept: Mapping[str, list[int]]
-) -> dict[str, str]:
-    """A tensor that layers share lies in a checkpoint under one layer's name. Where that layer goes, it is known by the
-    name of one that stays."""
-    found: dict[str, str] = {}
-    for names in probe.get("tied", ()):
-        alike = [_in_checkpoint(name, prefixes, shapes) for name in names]
-        there = [name for name in alike if name in shapes]
-        staying = [name for name in alike if renumbered(name, kept) is not None]
-        if there and staying and not set(there) & set(staying):
-            found[there[0]] = staying[0]
+def _stored(modules: Mapping[str, str]) -> dict[str, list[str]]:
+    """The model's name of a tensor -> what is loaded into it."""
+    found: dict[str, list[str]] = {}
+    for name, module in modules.items():
+        found.setdefault(module, []).append(name)
     return found
 
 
-def _first_of(found: Mapping[str, Any], prefixes: Mapping[str, str], shapes: Shapes) -> dict[str, Cut]:
+def _cuts(
+    wanted: Mapping[str, Sequence[Any]], stored: Mapping[str, list[str]], shapes: Shapes
+) -> Iterator[tuple[str, Sequence[Any]]]:
+    """(stored name, cuts of it). A tensor that is not stored is tied to another, or made anew."""
+    for module, cuts in wanted.items():
+        there = stored.get(module, [])
+        if len(there) > 1 or any(shapes[n][dim : dim + 1] != (size,) for n in there for dim, _, size in cuts):
+            raise Refused(
+                f"{module!r}, which depends on the number of layers, has another form in the checkpoint",
+                "Use --random to shrink the model without its weights.",
+            )
+        yield from ((name, cuts) for name in there)
+
+
+def _first_of(
+    found: Mapping[str, Any], stored: Mapping[str, list[str]], prefixes: Mapping[str, str], shapes: Shapes
+) -> dict[str, Cut]:
     """The first so many of a dimension. Tied weights are in a checkpoint once, fused ones under other names."""
     own = {}
     for name, (dim, before, after) in found.items():
-        there = _in_checkpoint(name, prefixes, shapes)
+        alike = stored.get(name, ())
+        there = alike[0] if len(alike) == 1 else _in_checkpoint(name, prefixes, shapes)
         if there in shapes:
             if len(shapes[there]) <= dim or shapes[there][dim] != before:
                 raise Refused(

@@ -12,6 +12,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.quantized import renumbered_names
 from distdbg.shrink.checkpoint.slicing import Cut, pieces
@@ -67,7 +68,7 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: ShrinkP
     stacks = plain_stacks(forms, replace(order, gaps=kind == "adapter"))
     kept = {stack["path"]: stack["kept"] for stack in stacks}
     cuts = {name: [Cut(0, tuple(rows))] for name, rows in rows_kept(forms, stacks).items()}
-    taken, dropped = pieces(tensors.values(), kept, cuts)
+    taken, dropped = pieces(tensors.values(), lambda name: all_renumbered(name, kept), cuts)
     output = WeightsFile(file, tuple(taken))
     refuse_a_full_disk(destination, output.size)
     plan = hashlib.sha256(repr((kept, taken)).encode()).hexdigest()
@@ -87,7 +88,7 @@ def _record(
     if kind == "adapter":
         warnings.append("the adapter is for a base with the same layers kept: give that the same --keep")
     probe = {"model_type": kind, "stacks": stacks, "narrowed": [], "warnings": [*warnings, *answer.get("warnings", ())],
-             "pickled": {k: answer[k] for k in ("renamed", "dropped", "sliced") if k in answer}}  # fmt: skip
+             "pickled": {k: answer[k] for k in ("origins", "dropped", "sliced") if k in answer}}  # fmt: skip
     return record(probe, taken, dropped, folder, read=read, random=False)
 
 

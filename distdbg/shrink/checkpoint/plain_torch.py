@@ -67,8 +67,8 @@ def _part(tensor: Any, plan: Mapping[str, Any], name: str) -> Any:
 
 def _answer(plan: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
     new, _, _ = (plan.pop(key) for key in ("new", "kept", "rows"))
-    renamed = {a: b for a, b in new.items() if b is not None and a != b}
-    return plan | {"renamed": renamed, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
+    origins = {b: a for a, b in new.items() if b is not None}
+    return plan | {"origins": origins, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
                    "bytes_read": read}  # fmt: skip
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from distdbg.errors import Refused
-from distdbg.shrink.checkpoint.layer_names import renumbered
 from distdbg.shrink.checkpoint.tensors import BITS, Tensor
 
 
@@ -36,24 +34,19 @@ class Piece:
 
 
 def pieces(
-    tensors: Iterable[Tensor],
-    kept: Mapping[str, Sequence[int]],
-    cuts: Mapping[str, Sequence[Cut]],
-    names: Mapping[str, str] = MappingProxyType({}),
+    tensors: Iterable[Tensor], new: Callable[[str], Sequence[str]], cuts: Mapping[str, Sequence[Cut]]
 ) -> tuple[list[Piece], list[str]]:
-    """(what to write, names that were dropped). `kept`: prefix -> layers; `cuts`: source name -> what to take of it.
+    """(what to write, names that were dropped). `new`: the new names of a tensor; `cuts`: source name -> what to take.
 
-    `names`: other names that tensors go by. The order is that of the source's files and bytes, so that neighbours there
-    are read in one go.
+    The order is that of the source's files and bytes, so that neighbours there are read in one go.
     """
     taken: list[Piece] = []
     dropped: list[str] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.start)):
-        name = renumbered(names.get(tensor.name, tensor.name), kept)
-        if name is None:
+        names = new(tensor.name)
+        taken += [_cut(name, tensor, cuts.get(tensor.name, ())) for name in names]
+        if not names:
             dropped.append(tensor.name)
-            continue
-        taken.append(_cut(name, tensor, cuts.get(tensor.name, ())))
     return taken, dropped
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -136,6 +136,14 @@ def _after(ranges: list[tuple[int, int]], skip: int) -> tuple[list[tuple[int, in
     return left, skip
 
 
+def _renamed(origins: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """Name in the source -> new name, or all of them where its layer is kept several times."""
+    names: dict[str, list[str]] = {}
+    for new, old in origins.items():
+        names.setdefault(old, []).append(new)
+    return {old: new[0] if len(new) == 1 else new for old, new in names.items() if new != [old]}
+
+
 def record(
     probe: dict[str, Any], taken: Sequence[Piece], dropped: Sequence[str], folder: Path, *, read: int, random: bool
 ) -> dict[str, Any]:
@@ -153,7 +161,7 @@ def record(
         "weights": "random" if random else "sliced",
         "stacks": probe["stacks"],
         "narrowed": [{k: one[k] for k in ("axis", "from", "to", "edits")} for one in probe["narrowed"]],
-        "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name} | pickled.get("renamed", {}),
+        "renamed": _renamed({p.name: p.source.name for p in taken} | pickled.get("origins", {})),
         "sliced": sliced | pickled.get("sliced", {}),
         "dropped": [*dropped, *pickled.get("dropped", ())],
         "warnings": list(probe["warnings"]),

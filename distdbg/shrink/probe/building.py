@@ -187,6 +187,13 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {shorten(' '.join(lines[:3]), 300, placeholder=' …')}"
 
 
+def in_short(error: BaseException) -> str:
+    """The first sentence of what an exception says, for a check that was not made."""
+    text = " ".join(str(error).split())
+    first = re.split(r"[.:;!?] |\s[([{]", text, maxsplit=1)[0] or type(error).__name__
+    return f"{type(error).__name__}: {shorten(first, 90, placeholder=' …')}" if text else first
+
+
 def reason(error: BaseException) -> str:
     """What a library says about a config, in the words of JSON and without the names of Python's exceptions."""
     if isinstance(error, (LookupError, AttributeError)):

@@ -124,6 +124,17 @@ def _with_entries(layer: Fingerprint, lists: Mapping[str, list[int]]) -> Fingerp
     return found
 
 
+def entries_left(count: int, left: int, layers: int, kept: Sequence[int]) -> list[int] | None:
+    """Which of `count` entries the `left` ones are, where `kept` of the `layers` stay: one or several a layer, or what
+    stands between them; None where it is neither."""
+    if (count, left) == (layers - 1, len(kept) - 1):
+        return list(kept[:-1])  # each behind its layer
+    each = count // layers
+    if count % layers or each * len(kept) != left:
+        return None
+    return [layer * each + i for layer in kept for i in range(each)]
+
+
 def is_resized(full: Any, small: Any, layers: int, left: int) -> bool:
     """A shape in which nothing changed but a size that is the number of layers, or a block for each of them, or one
     less: what stands between them."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from math import prod
 from typing import Any
 
+from distdbg.errors import Refused
 from distdbg.shrink.checkpoint.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
-from distdbg.shrink.probe.kinds import fingerprints, lists_a_use
+from distdbg.shrink.probe.kinds import entries_left, fingerprints, lists_a_use
 from distdbg.shrink.probe.narrowing import Narrowed
 from distdbg.shrink.probe.shrinking import ShrunkModel, Stack
 
 
 def as_json(builder: Builder, shrunk: ShrunkModel, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
-    """The keys: edits [[path, value]], stacks, cuts {full name: [[dim, kept]]}, entries {full path: kept}, …"""
+    """The keys: edits [[path, value]], stacks, cuts {full name: [[dim, kept, of how many]]}, entries {full path: kept},
+    tied, narrowed, …"""
     config, new = builder.config(builder.full), changed(builder.full, shrunk.edits)
     paths = dict.fromkeys(path[:-1] if isinstance(path[-1], int) else path for path in shrunk.edits)
     layers = tuple(f"{path}." for stack in shrunk.stacks for path in stack.group.stacks)
@@ -26,7 +29,8 @@ def as_json(builder: Builder, shrunk: ShrunkModel, fewer: Sequence[Narrowed] = (
         "edits": [[list(path), value_at(new, path)] for path in paths],
         "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
         "cuts": _cuts(shrunk),
-        "entries": {path: kept for stack in shrunk.stacks for path, kept in _entries(stack, shrunk)},
+        "entries": _followers(shrunk)
+        | {path: kept for stack in shrunk.stacks for path, kept in _entries(stack, shrunk)},
         "narrowed": [_narrowed(one) for one in fewer],
         "tied": [names for names in shrunk.full.tied if sum(name.startswith(layers) for name in names) > 1],
         "warnings": [*(one.words for one in fewer), *shrunk.warnings],
@@ -94,25 +98,62 @@ def _entries(stack: Stack, shrunk: ShrunkModel) -> Iterator[tuple[str, list[int]
                 yield f"{path}.{stack.kept[new]}.{inner}", kept
 
 
+def _followers(shrunk: ShrunkModel) -> dict[str, list[int]]:
+    """Lists beside the stacks that became shorter with one (XLM's norms), and which of their entries stay."""
+    stacks = [s for s in shrunk.stacks if s.kept != list(range(s.group.layers))]
+    driven = tuple(path for s in shrunk.stacks for path in s.group.stacks)
+    found: dict[str, list[int]] = {}
+    for path, count in shrunk.full.lists.items():
+        left = shrunk.small.lists.get(path, 0)
+        if left == count or path in driven or path.startswith((*(f"{p}." for p in driven), *(f"{p}." for p in found))):
+            continue
+        found[path] = _left_with_its_stack(path, count, left, stacks) or []
+        if len(found[path]) != left:
+            raise Refused(
+                f"{path} has {left} of {count} modules in the small model, and which of them stay is not known",
+                "Keep other layers (--keep), or use --random.",
+            )
+    return found
+
+
 def _cuts(shrunk: ShrunkModel) -> dict[str, list[list[Any]]]:
-    """Tensors outside of a layer, or in one, that are shaped by the number of layers: name -> [[dim, kept layers]]."""
-    lengths = [(s.group.layers, len(s.kept), s.kept) for s in shrunk.stacks if len(s.kept) < s.group.layers]
+    """Tensors outside of a layer, or in one, that are shaped by the number of layers: name -> [[dim, kept, of]]."""
+    stacks = [s for s in shrunk.stacks if s.kept != list(range(s.group.layers))]
     found: dict[str, list[list[Any]]] = {}
     for name, (shape, _) in shrunk.small.tensors.items():
-        full = shrunk.full.tensors.get(_full_name(name, shrunk))
+        full_name = _full_name(name, shrunk)
+        full = shrunk.full.tensors.get(full_name)
         if full is None or full[0] == shape or len(full[0]) != len(shape):
             continue
         for dim, (a, b) in enumerate(zip(full[0], shape, strict=True)):
-            between = next((k for w, n, k in lengths if (a, b) == (w - 1, n - 1) and a != b), None)
-            if between is not None:
-                found.setdefault(_full_name(name, shrunk), []).append([dim, between[:-1]])  # each behind its layer
-                continue
-            fit = next(((w, k) for w, n, k in lengths if a != b and a % w == 0 and a // w * n == b), None)
+            fit = _left_with_its_stack(full_name, a, b, stacks) if a != b else None
             if fit is not None:
-                block = a // fit[0]  # a block a layer, one layer after the other
-                kept = [layer * block + i for layer in fit[1] for i in range(block)]
-                found.setdefault(_full_name(name, shrunk), []).append([dim, kept])
+                found.setdefault(full_name, []).append([dim, fit, a])
     return found
+
+
+def _left_with_its_stack(name: str, count: int, left: int, stacks: Sequence[Stack]) -> list[int] | None:
+    """The entries that stay of a list, or a dimension, that follows one of the stacks; of several, the nearest in the
+    model. Raises Refused where two that are equally near keep other layers."""
+    fits: dict[int, list[list[int]]] = {}
+    for stack in stacks:
+        entries = entries_left(count, left, stack.group.layers, stack.kept)
+        if entries is not None:
+            near = max(_in_common(name, path) for path in stack.group.stacks)
+            fits.setdefault(near, []).append(entries)
+    nearest = fits[max(fits)] if fits else []
+    if any(entries != nearest[0] for entries in nearest):
+        raise Refused(
+            f"which layers' entries {name} has is not known: two stacks are of that length",
+            "Keep the same layers of both (--keep).",
+        )
+    return nearest[0] if nearest else None
+
+
+def _in_common(name: str, path: str) -> int:
+    """Parts of two names that are the same from the left."""
+    alike = (a == b for a, b in zip(name.split("."), path.split("."), strict=False))
+    return len(list(takewhile(bool, alike)))
 
 
 def _full_name(name: str, shrunk: ShrunkModel) -> str:

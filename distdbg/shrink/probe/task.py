@@ -7,18 +7,20 @@ from typing import Any
 
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 from distdbg.shrink.probe.building import open_builder
+from distdbg.shrink.probe.conversions import module_names
 from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 
 
 def probe(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, layers (number or None), keep, stacks, narrow."""
+    """`task`: folder, trust, layers (number or None), keep, stacks, narrow, stored (names in the checkpoint)."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
+    modules = module_names(builder.model(builder.full), task["stored"]) if task["stored"] else {}
     fewer = narrowed(builder, task["narrow"])
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
-    return as_json(builder, shrink(builder, wanted), fewer)
+    return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}
 
 
 def quiet() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from distdbg.shrink.probe.building import Builder, brief
+from distdbg.shrink.probe.building import Builder, brief, in_short
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer
 from distdbg.shrink.verify.modalities import inputs_like, inputs_of, modalities
@@ -41,10 +41,13 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStac
             reached = [stack.path for stack in stacks if stack not in silent]
             try:
                 there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=reached)
+            except Exception as error:
+                why = f": {in_short(error)}"
+                continue
+            try:
                 here, _ = by_layer(small, silent, whole=False, modality=modality, beside=reached, known=inputs)
             except Exception as error:
-                why = f": {brief(error)}"
-                continue
+                return f"fail: the full model runs under FSDP2, the small one raises {brief(error)}"
             a, b = {**there, **a}, {**here, **b}
     return _judged(a, b, stacks, why)
 

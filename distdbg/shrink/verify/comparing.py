@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distdbg.shrink.probe.building import brief, in_short
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer
 from distdbg.shrink.verify.measuring import Measured, measure
@@ -24,21 +25,27 @@ def compare(full: Any, small: Any, stacks: Sequence[KeptStack]) -> dict[str, str
     while todo and parts:
         part = parts.pop(0)
         inside = [s for s in todo if not part or s.path.startswith(f"{part}.")]
+        called = part or "the model"
         try:
-            a, b = _measured(full, part, inside, whole=True), _measured(small, part, inside, whole=False)
+            a = _measured(full, part, inside, whole=True)
         except Exception as error:
             for stack in inside:
-                why = f"not run, because forward of {part or 'the model'} raised {type(error).__name__}"
-                verdicts["ops"][stack.path] = f"{why}: {' '.join(str(error).split())[:120]}"
+                verdicts["ops"][stack.path] = f"not run, because forward of {called} raised {in_short(error)}"
             reached = []
         else:
-            reached = [s for s in inside if any(p.startswith(f"{s.path}.") for p in b.ops)]
+            reached = [s for s in inside if any(p.startswith(f"{s.path}.") for p in a.ops)]
+            try:
+                b = _measured(small, part, inside, whole=False)
+            except Exception as error:
+                for stack in reached or inside:
+                    verdicts["ops"][stack.path] = f"fail: forward of {called} raises {brief(error)}"
+                break
             _judge(a, b, reached, part, verdicts)
         todo = [s for s in todo if s not in reached]
         if not part:
             parts = list(dict.fromkeys(_owner(full, s.path) for s in todo) if todo else ())
             parts = [p for p in parts if p]
-    for stack in todo:
+    for stack in todo:  # also where a forward of the small model raised: that is said of its stacks
         verdicts["ops"].setdefault(stack.path, "not run, because no input reaches it")
     return {check: _summary(found, stacks, verdicts["ops"]) for check, found in verdicts.items()}
 
@@ -91,9 +98,10 @@ def _difference(a: Any, b: Any) -> str:
 
 
 def _gradients(full: Measured, small: Measured, stack: KeptStack, part: str) -> str:
-    why = full.why_no_gradients or small.why_no_gradients
-    if why:
-        return f"not run, because backward of {part or 'the model'} raised {why}"
+    if full.why_no_gradients:
+        return f"not run, because backward of {part or 'the model'} raised {full.why_no_gradients}"
+    if small.why_no_gradients:
+        return f"fail: backward of {part or 'the small model'} raises {small.why_no_gradients}"
     start = f"{stack.path}."
     there = {new: n for n in full.gradients if n.startswith(start) and (new := stack.here(n)) is not None}
     odd = sorted(there.keys() ^ {n for n in small.gradients if n.startswith(start)})

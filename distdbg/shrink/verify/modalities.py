@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import Config
-from distdbg.shrink.probe.building import Builder, brief
+from distdbg.shrink.probe.building import Builder, brief, in_short
 from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
 from distdbg.shrink.verify.kept import PASS, KeptStack
 from distdbg.shrink.verify.measuring import dry, measure
@@ -60,9 +60,13 @@ def _compared(full: Any, small: Any, modality: str, stacks: Sequence[KeptStack])
     try:
         inputs = inputs_of(full, modality)
         there = _with_gradient(full, inputs)
-        return _judged(there, _with_gradient(small, inputs_like(inputs, small, modality)), small, stacks)
     except Exception as error:
-        return f"not run, because {brief(error)}"
+        return f"not run, because of {in_short(error)}"
+    try:
+        here = _with_gradient(small, inputs_like(inputs, small, modality))
+    except Exception as error:
+        return f"fail: the full model takes this {modality}, the small one raises {brief(error)}"
+    return _judged(there, here, small, stacks)
 
 
 def _with_gradient(model: Any, inputs: dict[str, Any]) -> set[str]:

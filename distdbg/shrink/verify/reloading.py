@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from distdbg.whole_file import write_whole
 LARGEST_TO_LOAD = 2_000_000_000
 
 
-def loads(folder: str, builder: Builder, trust: bool) -> dict[str, str]:
-    """Every name and shape of the model is in the checkpoint, without loading a byte of data."""
+def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) -> dict[str, str]:
+    """Every name and shape of the model is in the checkpoint, without loading a byte of data.
+
+    `lacking`: what the source has not, either.
+    """
     try:
         _, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
         return {"names_and_shapes": _why_not(error, builder)}
-    return {"names_and_shapes": _judged(info)}
+    return {"names_and_shapes": _judged(info, lacking)}
 
 
 def _why_not(error: Exception, builder: Builder) -> str:
@@ -34,11 +37,14 @@ def _why_not(error: Exception, builder: Builder) -> str:
     return f"fail: transformers does not load it: {type(error).__name__}: {why}"
 
 
-def _judged(info: Mapping[str, Any]) -> str:
-    if info["missing_keys"]:
-        return f"fail: {min(info['missing_keys'])} is not in the checkpoint"
+def _judged(info: Mapping[str, Any], lacking: Collection[str]) -> str:
+    missing = {*info["missing_keys"]} - {*lacking}
+    if missing:
+        return f"fail: {min(missing)} is not in the checkpoint"
     if info["mismatched_keys"]:
         return f"fail: {min(map(str, info['mismatched_keys']))} has another shape"
+    if info["missing_keys"]:
+        return f"pass; the source lacks {len(info['missing_keys'])} tensors, too, such as {min(info['missing_keys'])}"
     unused = info["unexpected_keys"]
     return f"pass; the model does not use {len(unused)} tensors, such as {min(unused)}" if unused else PASS
 
@@ -50,7 +56,10 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
     size = sum(f.stat().st_size for f in Path(folder).glob("*.safetensors"))
     if size > LARGEST_TO_LOAD and not everything:
         return {"save_and_reload": f"not run, because it takes {size / 1e9:.1f} GB of memory; --verify full does it"}
-    model, _ = _load(folder, builder, trust)
+    try:
+        model, _ = _load(folder, builder, trust)
+    except Exception as error:
+        return {"save_and_reload": _why_not(error, builder)}
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as again:
         model.save_pretrained(again)
         for code in Path(folder).glob("*.py"):

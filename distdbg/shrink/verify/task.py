@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.shrink.probe.building import Builder, open_builder
+from distdbg.shrink.probe.building import Builder, in_short, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify import collectives
@@ -16,13 +16,14 @@ from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, kept_of
 from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.modalities import compare_gradients
+from distdbg.shrink.verify.names import compare_names, lacking
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.values import runnable
 
 
 def verify(task: dict[str, Any]) -> dict[str, str]:
     """`task`: full (folder with the source's config), small (folder that was written), stacks, entries, trust,
-    everything.
+    everything, tied, origins, sources (see `compare_names`).
 
     Check -> `pass`, `fail: …` or `not run, because …`.
     """
@@ -34,8 +35,11 @@ def verify(task: dict[str, Any]) -> dict[str, str]:
         lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients", "each_layer")
     )
     found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    if task["origins"]:
+        found |= _attempt(lambda: {"stored_names": compare_names(full, small, stacks, task)}, ("stored_names",))
     found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
-    found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))
+    absent = lacking(full, stacks, task["sources"])
+    found |= _attempt(lambda: loads(task["small"], small, task["trust"], absent), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
     return found
 
@@ -45,8 +49,7 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
     try:
         return check()
     except Exception as error:
-        why = f"not run, because {type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        return dict.fromkeys(names, why)
+        return dict.fromkeys(names, f"not run, because of {in_short(error)}")
 
 
 def on_meta(builder: Builder) -> Any:
