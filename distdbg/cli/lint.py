@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     "--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines."
 )
 @click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
+@click.option("--no-cache", is_flag=True, help="Read everything anew, and keep nothing of it.")
 @click.option("--stdin", "by_stdin", is_flag=True, help="Read one file from standard input, as editors do.")
 @click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="The name of that file: it need not exist.")
 def command(  # noqa: PLR0917 -- click passes them by name
@@ -51,6 +52,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     exclude: tuple[str, ...],
     form: str | None,
     fix: bool,
+    no_cache: bool,
     by_stdin: bool,
     stdin_filename: str,
 ) -> None:
@@ -74,7 +76,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
             f"no script and no notebook is in {', '.join(map(repr, paths))}", "Name files, or folders that hold some."
         )
     _warn_of_misspelt_ids(sources.values())
-    findings, unknown = _lint(sources, settings.wanted, fix=fix)
+    findings, unknown = _lint(sources, settings.wanted, fix=fix, cached=not (no_cache or by_stdin))
     _show(findings, unknown, len(sources), form)
     errors = any(finding.severity == "error" for finding in findings)
     sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
@@ -94,16 +96,19 @@ def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:
             )
 
 
-def _lint(sources: dict[str, SourceText], wanted: frozenset[str], *, fix: bool) -> tuple[list[Finding], list[Unknown]]:
-    from distdbg.lint.linting import Linted, lint_files
+def _lint(
+    sources: dict[str, SourceText], wanted: frozenset[str], *, fix: bool, cached: bool
+) -> tuple[list[Finding], list[Unknown]]:
+    from distdbg.collect.files.linted_files import lint_together
+    from distdbg.lint.linting import Linted
     from distdbg.model import Unknown
 
     texts = {path: source.text for path, source in sources.items() if source.text is not None}
-    results = lint_files(texts, wanted)
+    results = lint_together(texts, wanted, cached=cached)
     if fix:
         edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
         corrected = {path: _correct(path, texts[path], its) for path, its in edits.items() if its}
-        results = lint_files(texts | corrected, wanted) if corrected else results
+        results = lint_together(texts | corrected, wanted, cached=cached) if corrected else results
     because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
     unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
     return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown

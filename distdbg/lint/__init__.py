@@ -1,6 +1,7 @@
 """One file for each rule, found by listing the folders. Pure: text in, findings out; nothing is run or imported.
 
-A rule is a module with a function `check`, from Context to an iterable of Hit. Its file is called as the id of its
+A rule is a module with a function `check`, from Context to an iterable of Hit, and `NEEDS`, the words without which a
+text cannot concern it. Its file is called as the id of its
 finding, whose entry of the catalogue (distdbg/findings/) says what the hits have in common. `script/` holds what rules
 can ask of a script.
 """
@@ -25,10 +26,8 @@ def all_rules() -> tuple[LintRule, ...]:
     names = (
         (m.name, family) for family in FAMILIES for m in pkgutil.iter_modules([f"{path}/{family}" for path in __path__])
     )
-    return tuple(
-        LintRule(lint_entry(name.replace("_", "-")), importlib.import_module(f"{__name__}.{family}.{name}").check)
-        for name, family in sorted(names)
-    )
+    modules = ((name, importlib.import_module(f"{__name__}.{family}.{name}")) for name, family in sorted(names))
+    return tuple(LintRule(lint_entry(name.replace("_", "-")), module.NEEDS, module.check) for name, module in modules)
 
 
 def docs() -> tuple[FindingDoc, ...]:

@@ -5,32 +5,48 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from distdbg.findings import catalogue
 from distdbg.lint import all_rules
 from distdbg.lint.rule import Context, Hit, Insert
-from distdbg.lint.script.modules import ABOUT_TRAINING, Modules
-from distdbg.lint.script.parsing import UnreadableScript, parse
-from distdbg.lint.script.script import File, Script, split_lines
+from distdbg.lint.script.modules import ABOUT_TRAINING, Joined, Modules
+from distdbg.lint.script.parsing import UnreadableScript
+from distdbg.lint.script.script import Script, split_lines
+from distdbg.lint.script.words import met
 from distdbg.model import Citation, Finding, FindingDoc
 
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
 _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*)\])?", re.MULTILINE)
 
 
-#: a statement at the top of a file: path and line
+#: a statement at the top of a file: path, and which one it is
 Piece = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class _FoundHit:
+class FoundHit:
     piece: Piece
     at: tuple[int, int]
     finding: Finding
     fix: Insert | None
     silenced: bool
+
+
+@dataclass(frozen=True)
+class FileRun:
+    """What one file shows, joined with what it calls from others; it can be sent to another process, and kept.
+
+    `uses` are the statements of other files that it was joined with; `consulted` the files that all this depends on.
+    `unreadable` says why there is no more.
+    """
+
+    path: str
+    hits: tuple[FoundHit, ...] = ()
+    uses: frozenset[Piece] = frozenset()
+    consulted: frozenset[str] = frozenset()
+    unreadable: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,46 +65,63 @@ def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
 
 def lint_text(path: str, text: str, wanted: Collection[str] | None = None) -> Linted:
     """Lints one file by itself; `wanted` are the ids to report, None for all. Raises UnreadableScript."""
-    found = _run(Script(File(path, text, parse(text))), wanted, {})
-    return _linted(found)
+    modules = Modules({path: text})
+    return _linted([f for f in _run(modules, modules.joined(path), {}) if wanted is None or f.finding.id in wanted])
 
 
 def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) -> dict[str, Linted | UnreadableScript]:
-    """Lints files by path, each joined with what it calls from the others.
+    """Lints files by path, each joined with what it calls from the others."""
+    linter = FilesLinter(texts)
+    return combined(map(linter.run, texts), wanted)
+
+
+class FilesLinter:
+    """Lints one of these files after the other, each joined with what it calls from the others; every rule runs."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._modules = Modules(texts)
+        self._silences: dict[str, _Silence] = {}
+
+    def run(self, path: str) -> FileRun:
+        own = frozenset({path})
+        try:
+            if not ABOUT_TRAINING.search(self._texts[path]):
+                self._modules.file(path)  # only whether it can be read
+                return FileRun(path, consulted=own)
+            joined = self._modules.joined(path)
+            hits = tuple(_run(self._modules, joined, self._silences))
+        except UnreadableScript as error:
+            return FileRun(path, consulted=own, unreadable=str(error))
+        uses = frozenset((file, place) for file, places in joined.imported.items() for place in places)
+        return FileRun(path, hits, uses, joined.consulted | own)
+
+
+def combined(runs: Iterable[FileRun], wanted: Collection[str] | None) -> dict[str, Linted | UnreadableScript]:
+    """What is reported of each file, by path.
 
     A function that others import is judged as those see it that nobody imports in turn: they know who calls it.
     """
-    modules = Modules(texts)
-    silences: dict[str, _Silence] = {}
-    results: dict[str, Linted | UnreadableScript] = {}
-    runs: dict[str, list[_FoundHit]] = {}
-    uses: dict[str, set[Piece]] = {}
-    for path in texts:
-        try:
-            if not ABOUT_TRAINING.search(texts[path]):
-                modules.module(path)
-                continue
-            script = modules.script(path)
-            runs[path] = _run(script, wanted, silences)
-            uses[path] = {(code.file.path, s.lineno) for code in script.imported for s in code.statements}
-        except UnreadableScript as error:
-            results[path] = error
-    kept = _as_the_outermost_see_it(runs, uses)
-    for path in texts:
+    by_path = {run.path: run for run in runs}
+    results: dict[str, Linted | UnreadableScript] = {
+        path: UnreadableScript(run.unreadable) for path, run in by_path.items() if run.unreadable
+    }
+    hits = {p: [f for f in r.hits if wanted is None or f.finding.id in wanted] for p, r in by_path.items()}
+    kept = _as_the_outermost_see_it(hits, {p: r.uses for p, r in by_path.items()})
+    for path in by_path:
         results.setdefault(path, _linted(kept.get(path, [])))
-    return results
+    return {path: results[path] for path in by_path}
 
 
 def _as_the_outermost_see_it(
-    runs: dict[str, list[_FoundHit]], uses: dict[str, set[Piece]]
-) -> dict[str, list[_FoundHit]]:
-    """What is reported of each file, by path."""
+    runs: Mapping[str, Sequence[FoundHit]], uses: Mapping[str, Set[Piece]]
+) -> dict[str, list[FoundHit]]:
     users: dict[Piece, set[str]] = defaultdict(set)
     for path, pieces in uses.items():
         for piece in pieces:
             users[piece].add(path)
     leads_to = {path: {where for where, _ in pieces} for path, pieces in uses.items()}
-    kept: dict[str, dict[tuple[object, ...], _FoundHit]] = defaultdict(dict)
+    kept: dict[str, dict[tuple[object, ...], FoundHit]] = defaultdict(dict)
     for path, found in runs.items():
         for one in found:
             further = any(path in leads_to[user] and user not in leads_to[path] for user in users[one.piece])
@@ -97,35 +130,36 @@ def _as_the_outermost_see_it(
     return {path: sorted(its.values(), key=lambda f: (f.at, f.finding.id)) for path, its in kept.items()}
 
 
-def _linted(found: Sequence[_FoundHit]) -> Linted:
+def _linted(found: Sequence[FoundHit]) -> Linted:
     said = [f for f in found if not f.silenced]
     fixes = tuple(f.fix for f in said if f.fix is not None)
     return Linted(tuple(f.finding for f in said), fixes, len(found) - len(said))
 
 
-def _run(script: Script, wanted: Collection[str] | None, silences: dict[str, _Silence]) -> list[_FoundHit]:
+def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> list[FoundHit]:
     """Every hit in a script and in what it was joined with."""
-    if not ABOUT_TRAINING.search(script.file.text):
+    rules = [rule for rule in all_rules() if met(rule.needs, joined.words)]
+    if not rules or not ABOUT_TRAINING.search(modules.texts[joined.path]):
         return []  # asked before anything costly
-    context = Context(script)
-    found: dict[tuple[int, int, str], _FoundHit] = {}
+    found: dict[tuple[int, int, str], FoundHit] = {}
     try:
-        for rule in all_rules():
-            if wanted is None or rule.doc.id in wanted:
-                for hit in rule.check(context):
-                    at = (*place(hit.node), rule.doc.id)
-                    if at not in found:
-                        found[at] = _found(rule.doc, hit, script, silences)
+        script = modules.script(joined)
+        context = Context(script)
+        for rule in rules:
+            for hit in rule.check(context):
+                at = (*place(hit.node), rule.doc.id)
+                if at not in found:
+                    found[at] = _found(rule.doc, hit, script, silences)
     except (RecursionError, MemoryError):
         raise UnreadableScript("its expressions are nested too deeply") from None
     return [found[at] for at in sorted(found)]
 
 
-def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silence]) -> _FoundHit:
+def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silence]) -> FoundHit:
     file = script.file_of(hit.node)
     if file.path not in silences:
         silences[file.path] = _Silence(file.text)
-    outermost = next((o for o in (hit.node, *script.above(hit.node)) if script.parents.get(o) is file.tree), hit.node)
+    outermost = next((o for o in (hit.node, *script.above(hit.node)) if script.parents.get(o) is file.tree), None)
     finding = Finding(
         doc.id,
         hit.severity or doc.severity,
@@ -136,7 +170,7 @@ def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silen
         evidence=tuple(_citation(node, why, script) for node, why in ((hit.node, ""), *hit.related)),
     )
     silenced = silences[file.path].covers(doc.id, hit.node, script)
-    return _FoundHit((file.path, place(outermost)[0]), place(hit.node), finding, hit.fix, silenced)
+    return FoundHit((file.path, file.places.get(outermost, -1)), place(hit.node), finding, hit.fix, silenced)
 
 
 def _citation(node: ast.AST, why: str, script: Script) -> Citation:

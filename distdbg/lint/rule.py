@@ -13,6 +13,7 @@ from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
 from distdbg.lint.script.script import Script
 from distdbg.lint.script.values import ValueFlow
+from distdbg.lint.script.words import Needs
 from distdbg.model import Confidence, FindingDoc, Severity
 
 
@@ -106,7 +107,11 @@ def _framework(name: str) -> str:
 
 @dataclass(frozen=True)
 class LintRule:
-    """`doc` is the entry of the catalogue for the one id that its hits have."""
+    """`doc` is the entry of the catalogue for the one id that its hits have.
+
+    `needs`: words without which it finds nothing.
+    """
 
     doc: FindingDoc
+    needs: Needs
     check: Callable[[Context], Iterable[Hit]]

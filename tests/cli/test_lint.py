@@ -46,6 +46,11 @@ def main(data, model, optimizer):
 CELL = {"cell_type": "code", "source": MISTAKE}
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 def lint(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["lint", *map(str, arguments)])
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
 
+#: without these words there is nothing to check
+NEEDS = ({"autocast"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     regions = dict(_autocast.regions(context))

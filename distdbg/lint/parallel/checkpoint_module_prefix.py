@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 
+#: without these words there is nothing to check
+NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP"}, {"save("})
+
 
 def check(context: Context) -> Iterator[Hit]:
     script, values = context.script, context.values

@@ -11,6 +11,9 @@ from distdbg.lint.script.script import argument
 
 _RENAMES = re.compile(r"(?:^|\.)(?:replace|rename|move|copyfile|copy2?)$|atomic", re.IGNORECASE)
 
+#: without these words there is nothing to check
+NEEDS = ({"save("}, {"load("})
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

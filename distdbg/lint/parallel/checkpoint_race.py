@@ -8,12 +8,18 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, names_in
+from distdbg.lint.script.words import RANK_WORDS
 
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
 _REMOVES = {"remove", "unlink", "rmtree"}
 
+#: without these words there is nothing to check
+NEEDS = ({"save", *_REMOVES}, RANK_WORDS)
+
 
 def check(context: Context) -> Iterator[Hit]:
+    if not any(_path(context, call) for call in context.script.calls("save", *_REMOVES)):
+        return
     if not context.distributed or (not context.ranks.known and not context.starts_group):
         return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:

@@ -9,6 +9,9 @@ from distdbg.lint.rule import Context, Hit, Insert
 from distdbg.lint.script.events import Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"})
+
 
 def check(context: Context) -> Iterator[Hit]:
     if not any(e for e in context.script.calls("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")):

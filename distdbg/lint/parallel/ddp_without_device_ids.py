@@ -13,6 +13,9 @@ _CHOOSES = re.compile(
     r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
 )
 
+#: without these words there is nothing to check
+NEEDS = ({"nccl"}, {"DistributedDataParallel", "DDP"})
+
 
 def check(context: Context) -> Iterator[Hit]:
     text = context.script.text

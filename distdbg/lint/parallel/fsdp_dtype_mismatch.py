@@ -14,6 +14,9 @@ _HALVES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16"}
 _DEVICE = re.compile(r"device|rank|gpu|cuda", re.IGNORECASE)
 _OTHERS = ("reduce_dtype", "buffer_dtype", "output_dtype")
 
+#: without these words there is nothing to check
+NEEDS = ({"MixedPrecisionPolicy", "MixedPrecision"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     policies = context.script.calls("MixedPrecisionPolicy", "MixedPrecision")

@@ -9,6 +9,9 @@ from distdbg.lint.rule import Context, Hit
 
 _PASS_ON = {"enumerate", "reversed", "list", "tqdm"}
 
+#: without these words there is nothing to check
+NEEDS = ({"fully_shard"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

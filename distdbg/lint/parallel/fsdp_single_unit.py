@@ -12,6 +12,9 @@ from distdbg.lint.script.script import argument, has_stars
 _INSIDE = re.compile(r"\bwrap\(|auto_wrap|enable_wrap|ModuleWrapPolicy|apply_fsdp|parallelize|_policy")
 _REPEATS = (ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp, ast.Lambda)
 
+#: without these words there is nothing to check
+NEEDS = ({"FullyShardedDataParallel", "FSDP", "fully_shard"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     sites = context.values.of_kind("fsdp")

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, has_stars, is_constant
 
+#: without these words there is nothing to check
+NEEDS = ({"FullStateDictConfig", "StateDictOptions", "state_dict_type", "set_state_dict_type"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

@@ -11,6 +11,9 @@ from distdbg.lint.script.script import argument
 
 _SEES_ONE = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
 
+#: without these words there is nothing to check
+NEEDS = ({"init_process_group"}, {"set_device", "device_ids", "DistributedDataParallel", "DDP"})
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

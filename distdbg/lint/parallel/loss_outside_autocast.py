@@ -17,6 +17,9 @@ _MODEL = re.compile(r"model|net|module|encoder|decoder|backbone|classifier|head|
 #: an output that one of these was called on, or a loss of it, is in float32 or is no logits any more
 _CASTS = {"float", "double", "to", "type", "float32", "item", "detach"}
 
+#: without these words there is nothing to check
+NEEDS = ({"autocast"}, {"backward("})
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks:

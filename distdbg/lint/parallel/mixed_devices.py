@@ -17,6 +17,9 @@ _LOSS = re.compile(r"^torch\.nn\.(?:\w+Loss|functional\.(?:\w+_loss|cross_entrop
 _ON_CPU, _ON_GPU = re.compile(r"[\"']cpu[\"']"), re.compile(r"cuda|xpu|mps|hpu|npu|accelerator")
 _READ = {"size", "shape", "dim", "numel", "dtype"}
 
+#: without these words there is nothing to check
+NEEDS = ({"to(", "cuda("}, re.compile(r"Loss|_loss$|cross_entropy|kl_div|^Module$"))
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.collectives import COLLECTIVE_WORDS, collective
 from distdbg.lint.script.ranks import RankGuard
 from distdbg.lint.script.script import Function, names_in
+from distdbg.lint.script.words import RANK_WORDS
 
 _DEEPEST = 4
 #: a part of a test that asks whether there are several ranks: in a job all of them answer alike
@@ -25,9 +26,12 @@ _WAITS_FOR_NOBODY = re.compile(
     re.IGNORECASE,
 )
 
+#: without these words there is nothing to check
+NEEDS = (COLLECTIVE_WORDS, RANK_WORDS)
+
 
 def check(context: Context) -> Iterator[Hit]:
-    if not context.distributed:
+    if not context.distributed or not any(collective(context, call) for call in context.script.all(ast.Call)):
         return
     for call in context.script.all(ast.Call):
         guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]

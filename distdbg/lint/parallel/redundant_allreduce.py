@@ -18,6 +18,9 @@ _HELD_BACK = re.compile(
 #: `self.optimizer_step(…)`, whoever does it in the end
 _STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if _HELD_BACK.search(context.script.text):

@@ -13,6 +13,9 @@ from distdbg.lint.script.script import argument
 
 _SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, re.compile(r"scale|autocast"))
+
 
 def check(context: Context) -> Iterator[Hit]:
     for loop in context.loops.training:

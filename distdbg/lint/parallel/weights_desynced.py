@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 
+#: without these words there is nothing to check
+NEEDS = ({"load_state_dict("}, {"DistributedDataParallel", "DDP"})
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

@@ -20,6 +20,11 @@ _UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_ev
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )
+#: words of all that `collective` knows
+COLLECTIVE_WORDS = re.compile(
+    rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded",
+    re.IGNORECASE,
+)
 _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 

@@ -38,3 +38,5 @@ WITH_PARAMETERS = {
     "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding", "LayerNorm", "GroupNorm",
     "BatchNorm1d", "BatchNorm2d", "LSTM", "GRU", "RNN", "MultiheadAttention", "Parameter",
 }  # fmt: skip
+#: names of what makes a model of several ranks
+WRAPPERS_OF_MODELS = frozenset({name for name, kind in KINDS.items() if kind in ("ddp", "fsdp")} | {"fully_shard"})

@@ -8,48 +8,88 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from distdbg.lint.script.parsing import UnreadableScript, parse
 from distdbg.lint.script.script import File, ImportedCode, Script, children
+from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 ABOUT_TRAINING = re.compile(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b")
 _MOST_LINES = 3000
-_MOST_FILES = 400
+#: characters of source whose trees are kept: a tree takes some thirty times as much
+_MOST_KEPT = 2_000_000
 _DEEPEST = 6
-#: (file, name defined at its top level)
-Place = tuple["Module", str]
+#: (path of a file, name defined at its top level)
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A statement at the top level of a file, by its place there: names that it reads, its words, its lines.
+
+    `mentions` are names, and dotted names as written (`utils.save`), each once. A model is not followed.
+    """
+
+    place: int
+    mentions: tuple[str, ...]
+    words: frozenset[str]
+    lines: int
+    is_model: bool
 
 
 @dataclass(eq=False)
 class Module:
-    """A parsed file, with what it defines at its top level and what each of these definitions mentions."""
+    """What is kept of a file when its tree is not: imported names, and its pieces by what they define."""
 
-    file: File
-    _mentions: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict)
+    path: str
+    names: Mapping[str, str]
+    pieces: tuple[Piece, ...]
+    defines: Mapping[str, tuple[Piece, ...]]
+    about_training: bool
 
-    @cached_property
-    def defines(self) -> dict[str, list[ast.stmt]]:
-        found: dict[str, list[ast.stmt]] = {}
-        for statement in self.file.tree.body:
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found.setdefault(statement.name, []).append(statement)
-            elif isinstance(statement, ast.Assign):
-                for target in statement.targets:
-                    if isinstance(target, ast.Name):
-                        found.setdefault(target.id, []).append(statement)
-        return found
 
-    def mentions(self, node: ast.AST) -> tuple[str, ...]:
-        """Names, and dotted names as written (`utils.save`), that a piece of this file reads; each once."""
-        if node not in self._mentions:
-            self._mentions[node] = tuple(dict.fromkeys(_mentioned(node)))
-        return self._mentions[node]
+def _module(file: File) -> Module:
+    pieces: list[Piece] = []
+    defines: dict[str, tuple[Piece, ...]] = {}
+    about_training = ABOUT_TRAINING.search(file.text) is not None
+    for place, statement in enumerate(file.tree.body):
+        mentions, words = (
+            tuple(dict.fromkeys(map(sys.intern, _mentioned(statement)))),
+            words_of(file.text_of(statement)),
+        )
+        lines = (statement.end_lineno or statement.lineno) - statement.lineno + 1
+        piece = Piece(place, mentions, words, lines, _is_model(statement))
+        pieces.append(piece)
+        for name in _defined(statement):
+            defines[name] = (*defines.get(name, ()), piece)
+    return Module(file.path, file.names, tuple(pieces), defines, about_training)
+
+
+def _defined(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+    elif isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A file and what it reaches in others, by path: no tree of it is needed yet.
+
+    `imported` are places of statements; `links` (path, dotted name) -> (path, name). `consulted` are all files that
+    this depends on.
+    """
+
+    path: str
+    imported: Mapping[str, tuple[int, ...]]
+    links: Mapping[Place, Place]
+    words: frozenset[str]
+    consulted: frozenset[str]
 
 
 def _mentioned(node: ast.AST) -> Iterator[str]:
@@ -81,29 +121,55 @@ class Modules:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts
-        self._kept: OrderedDict[str, Module | None] = OrderedDict()
+        self._files: OrderedDict[str, File] = OrderedDict()
+        self._size = 0
+        self._modules: dict[str, Module] = {}
+        self._places: dict[tuple[str, str], tuple[Place | None, frozenset[str]]] = {}
         self._words = {word for path in texts for word in PurePosixPath(path).with_suffix("").parts}
         self._by_place = {PurePosixPath(path).as_posix(): path for path in texts if path.endswith(".py")}
 
-    def module(self, path: str) -> Module:
-        """A file, parsed once while it is among the last few hundred. Raises UnreadableScript."""
-        kept = self._kept.get(path)
-        if kept is None:
-            text = self.texts[path]
-            kept = self._kept[path] = Module(File(path, text, parse(text)))
-            if len(self._kept) > _MOST_FILES:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(path)
+    def file(self, path: str) -> File:
+        """A file with its tree, which is kept while it is among the last ones. Raises UnreadableScript."""
+        kept = self._files.get(path)
+        if kept is not None:
+            self._files.move_to_end(path)
+            return kept
+        text = self.texts[path]
+        kept = self._files[path] = File(path, text, parse(text))
+        self._size += len(text)
+        while self._size > _MOST_KEPT and len(self._files) > 1:
+            self._size -= len(self._files.popitem(last=False)[1].text)
         return kept
 
-    def script(self, path: str) -> Script:
-        """The file joined with what it reaches in others."""
-        module = self.module(path)
+    def module(self, path: str) -> Module:
+        """What is defined in a file, worked out once. Raises UnreadableScript."""
+        if path not in self._modules:
+            self._modules[path] = _module(self.file(path))
+        return self._modules[path]
+
+    def joined(self, path: str) -> Joined:
+        """The file with what it reaches in others. Raises UnreadableScript."""
+        own = frozenset({path})
         if len(self._by_place) < 2 or _is_test(path):
-            return Script(module.file)
-        imported, links = _Linker(self, module).run()
-        return Script(module.file, imported, links)
+            self.file(path)
+            return Joined(path, {}, {}, words_of(self.texts[path]), own)
+        return _Linker(self, self.module(path)).run()
+
+    def script(self, joined: Joined) -> Script:
+        """All that was joined, in one index. Raises UnreadableScript."""
+        files = {
+            path: self.file(path) for path in (joined.path, *joined.imported, *(p for p, _ in joined.links.values()))
+        }
+        imported = [
+            ImportedCode(files[path], tuple(files[path].tree.body[n] for n in places))
+            for path, places in joined.imported.items()
+        ]
+        links = {
+            (files[a].tree, dotted): (files[b].tree, name)
+            for (a, dotted), (b, name) in joined.links.items()
+            if a in files
+        }
+        return Script(files[joined.path], imported, links)
 
     def find(self, importer: str, dotted: str) -> tuple[str, str] | None:
         """(path, rest) of `.engine.train` or `package.engine.train`: the file that it leads into, and what is in it."""
@@ -113,13 +179,39 @@ class Modules:
             return None
         folder = PurePosixPath(importer).parent
         folders = [folder, *folder.parents] if not dots else [*([folder, *folder.parents][dots - 1 : dots])]
-        for above in folders:
+        for above in map(str, folders):
             for count in range(len(parts), 0, -1):
-                base = above.joinpath(*parts[:count])
+                base = "/".join(parts[:count])
+                base = base if above == "." else f"{above.rstrip('/')}/{base}"
                 for candidate in (f"{base}.py", f"{base}/__init__.py"):
                     if candidate in self._by_place and self._by_place[candidate] != importer:
                         return self._by_place[candidate], ".".join(parts[count:])
         return None
+
+    def place(self, importer: str, dotted: str, depth: int = 0) -> tuple[Place | None, frozenset[str]]:
+        """Where an imported name is defined, through modules that only re-export it, and the files that say so."""
+        key = importer, dotted
+        if key not in self._places:
+            self._places[key] = self._place(importer, dotted, depth)
+        return self._places[key]
+
+    def _place(self, importer: str, dotted: str, depth: int) -> tuple[Place | None, frozenset[str]]:
+        found = self.find(importer, dotted)
+        if found is None or depth > _DEEPEST or not found[1] or "." in found[1]:
+            return None, frozenset()
+        other, name = self.readable(found[0]), found[1]
+        consulted = frozenset({found[0]})
+        if other is None:
+            return None, consulted
+        if name in other.defines:
+            return (found if other.about_training else None), consulted
+        names = other.names
+        for passed in [names[name]] if name in names else [n[:-1] + name for a, n in names.items() if a == "*"]:
+            place, asked = self.place(found[0], passed, depth + 1)
+            consulted |= asked
+            if place is not None:
+                return place, consulted
+        return None, consulted
 
     def readable(self, path: str) -> Module | None:
         """The module of a file, if it is Python."""
@@ -141,67 +233,60 @@ class _Linker:
     def __init__(self, modules: Modules, start: Module) -> None:
         self.modules = modules
         self.start = start
-        self.taken: dict[Module, dict[ast.stmt, None]] = {}
-        self.links: dict[tuple[ast.Module, str], tuple[ast.Module, str]] = {}
+        self.taken: dict[str, dict[int, Piece]] = {}
+        self.links: dict[Place, Place] = {}
         self.lines = 0
-        self._asked: set[tuple[Module, str]] = set()
+        self._consulted: set[str] = {start.path}
+        self._asked: set[tuple[str, str]] = set()
 
-    def run(self) -> tuple[list[ImportedCode], dict[tuple[ast.Module, str], tuple[ast.Module, str]]]:
-        todo = deque[tuple[Module, ast.AST]]([(self.start, self.start.file.tree)])
+    def run(self) -> Joined:
+        todo = deque[tuple[Module, Piece]]((self.start, piece) for piece in self.start.pieces)
         while todo:  # the nearest first: there is a limit
             module, piece = todo.popleft()
-            for name in module.mentions(piece):
-                if (module, name) not in self._asked:
-                    self._asked.add((module, name))
+            for name in piece.mentions:
+                if (module.path, name) not in self._asked:
+                    self._asked.add((module.path, name))
                     todo += self._follow(module, name)
-        imported = [
-            ImportedCode(m.file, tuple(sorted(taken, key=lambda s: s.lineno))) for m, taken in self.taken.items()
-        ]
-        return imported, self.links
+        words = words_of(self.modules.texts[self.start.path])
+        return Joined(
+            self.start.path,
+            {path: tuple(sorted(taken)) for path, taken in self.taken.items() if taken},
+            self.links,
+            words.union(*(piece.words for taken in self.taken.values() for piece in taken.values())),
+            frozenset(self._consulted),
+        )
 
-    def _follow(self, module: Module, name: str) -> Iterator[tuple[Module, ast.AST]]:
+    def _follow(self, module: Module, name: str) -> Iterator[tuple[Module, Piece]]:
         """The new definitions that a name leads to: in another file, or in its own if that is not the script itself."""
         root, _, rest = name.partition(".")
         if root in module.defines:
             if module is not self.start:
                 yield from self._take(module, root)
             return
-        whole = module.file.names.get(root)
-        if whole is not None:
-            dotted = f"{whole}.{rest}" if rest else whole
-            place = self._place(module, dotted)
-            if place is None and rest:  # an attribute of something imported
-                place, dotted = self._place(module, whole), whole
-            if place is not None:
-                self.links[module.file.tree, dotted] = (place[0].file.tree, place[1])
-                yield from self._take(*place)
+        whole = module.names.get(root)
+        if whole is None:
+            return
+        dotted = f"{whole}.{rest}" if rest else whole
+        place = self._place(module, dotted)
+        if place is None and rest:  # an attribute of something imported
+            place, dotted = self._place(module, whole), whole
+        if place is not None:
+            self.links[module.path, dotted] = place
+            yield from self._take(self.modules.module(place[0]), place[1])
 
-    def _place(self, module: Module, dotted: str, depth: int = 0) -> Place | None:
-        """Where an imported name is defined, through modules that only re-export it."""
-        found = self.modules.find(module.file.path, dotted)
-        if found is None or depth > _DEEPEST or not found[1] or "." in found[1]:
-            return None
-        other, name = self.modules.readable(found[0]), found[1]
-        if other is None:
-            return None
-        if name in other.defines:
-            follow = other is not self.start and ABOUT_TRAINING.search(other.file.text)
-            return (other, name) if follow else None
-        passed = other.file.names.get(name)
-        if passed is not None:
-            return self._place(other, passed, depth + 1)
-        stars = [n[:-1] for alias, n in other.file.names.items() if alias == "*"]
-        return next((p for s in stars if (p := self._place(other, s + name, depth + 1)) is not None), None)
+    def _place(self, module: Module, dotted: str) -> Place | None:
+        place, consulted = self.modules.place(module.path, dotted)
+        self._consulted |= consulted
+        return place if place is not None and place[0] != self.start.path else None
 
-    def _take(self, module: Module, name: str) -> Iterator[tuple[Module, ast.AST]]:
-        for statement in module.defines[name]:
-            size = (statement.end_lineno or statement.lineno) - statement.lineno + 1
-            taken = self.taken.setdefault(module, {})
-            if statement in taken or _is_model(statement) or self.lines + size > _MOST_LINES:
+    def _take(self, module: Module, name: str) -> Iterator[tuple[Module, Piece]]:
+        for piece in module.defines[name]:
+            taken = self.taken.setdefault(module.path, {})
+            if piece.place in taken or piece.is_model or self.lines + piece.lines > _MOST_LINES:
                 continue
-            taken[statement] = None
-            self.lines += size
-            yield module, statement
+            taken[piece.place] = piece
+            self.lines += piece.lines
+            yield module, piece
 
 
 def _is_model(statement: ast.stmt) -> bool:

@@ -33,8 +33,12 @@ def plain_tensors(context: Context) -> Iterator[Mixed]:
     GPU."""
     if _ELSEWHERE.search(context.script.text):
         return
-    for owner, moved in _moved_classes(context).items():
-        for name, made in _kept(context, owner).items():
+    modules = [owner for owner in context.script.all(ast.ClassDef) if context.script.is_module(owner)]
+    keep = {owner: kept for owner in modules if (kept := _kept(context, owner))}
+    moved_classes = _moved_classes(context) if keep else {}
+    for owner in keep.keys() & moved_classes.keys():
+        moved = moved_classes[owner]
+        for name, made in keep[owner].items():
             operation = _meets(context, owner, name, made)
             if operation is not None:
                 yield Mixed(operation, name, made, moved)

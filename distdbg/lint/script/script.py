@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,35 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+class StatementNodes:
+    """Every node of a statement of a file's top level, in the order of the source; made once, for all scripts."""
+
+    def __init__(self, statement: ast.stmt, tree: ast.Module) -> None:
+        self.nodes: list[ast.AST] = []
+        self.parents: list[ast.AST] = []
+        self.scopes: list[ast.AST] = []
+        #: of each kind the nodes, and their places in `nodes`
+        self.kinds: dict[type[ast.AST], tuple[list[ast.AST], list[int]]] = {}
+        above: list[int] = []
+        stack: list[tuple[ast.AST, ast.AST, ast.AST, int]] = [(statement, tree, tree, -1)]
+        while stack:
+            node, parent, scope, place = stack.pop()
+            here = len(self.nodes)
+            its = self.kinds.setdefault(type(node), ([], []))
+            its[0].append(node)
+            its[1].append(here)
+            self.nodes.append(node)
+            self.parents.append(parent)
+            self.scopes.append(scope)
+            above.append(place)
+            inner = node if isinstance(node, _SCOPES) else scope
+            stack += [(child, node, inner, here) for child in reversed(children(node))]
+        #: the place behind the last node inside
+        self.ends = list(range(1, len(above) + 1))
+        for here in range(len(above) - 1, 0, -1):
+            self.ends[above[here]] = max(self.ends[above[here]], self.ends[here])
+
+
 def split_lines(text: str) -> list[str]:
     """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
     return re.split(r"\r\n|\r|\n", text)
@@ -51,6 +80,7 @@ class File:
     path: str
     text: str
     tree: ast.Module
+    _nodes: dict[ast.stmt, StatementNodes] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -74,6 +104,16 @@ class File:
                 blocks = [getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases")]
                 todo += [s for block in reversed(blocks) if isinstance(block, list) for s in reversed(block)]
         return found
+
+    @cached_property
+    def places(self) -> dict[ast.AST | None, int]:
+        """Of each statement at the top level, which one it is."""
+        return {statement: place for place, statement in enumerate(self.tree.body)}
+
+    def nodes(self, statement: ast.stmt) -> StatementNodes:
+        if statement not in self._nodes:
+            self._nodes[statement] = StatementNodes(statement, self.tree)
+        return self._nodes[statement]
 
     def text_of(self, statement: ast.stmt) -> str:
         first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
@@ -118,32 +158,26 @@ class Script:
         self.names = file.names
 
     def _index(self) -> None:
-        order: list[ast.AST] = []
-        stack: list[tuple[ast.AST, ast.AST]] = []
-        for code in self.imported:
-            stack += [(s, code.file.tree) for s in reversed(code.statements)]
-            self.parents |= dict.fromkeys(code.statements, code.file.tree)
-        stack.append((self.tree, self.tree))
-        while stack:
-            node, scope = stack.pop()
-            self.begin[node] = len(order)
-            self._begins[type(node)].append(len(order))
-            self._kinds[type(node)].append(node)
-            order.append(node)
-            self.scopes[node] = scope
-            inner = node if isinstance(node, _SCOPES) else scope
-            for child in reversed(children(node)):
-                self.parents[child] = node
-                stack.append((child, inner))
-        for number in range(len(order) - 1, -1, -1):
-            node = order[number]
-            last = self.end.setdefault(node, number + 1)
-            parent = self.parents.get(node)
-            if parent is not None:
-                self.end[parent] = max(self.end.get(parent, 0), last)
-                # the tree of imported statements begins with the first of them
-                if parent not in self.begin or self.begin[parent] > number:
-                    self.begin[parent] = number
+        """The file's own statements first, then those of each other file; their trees contain just these."""
+        count = 0
+        own = ImportedCode(self.file, tuple(self.tree.body))
+        self._kinds[ast.Module], self._begins[ast.Module] = [self.tree], [0]
+        for code in (own, *self.imported):
+            tree = code.file.tree
+            self.scopes[tree], self.begin[tree] = tree, count
+            count += code is own  # its tree is a node, too
+            for statement in code.statements:
+                its = code.file.nodes(statement)
+                size = len(its.nodes)
+                self.begin.update(zip(its.nodes, range(count, count + size), strict=True))
+                self.end.update(zip(its.nodes, map(count.__add__, its.ends), strict=True))
+                self.parents.update(zip(its.nodes, its.parents, strict=True))
+                self.scopes.update(zip(its.nodes, its.scopes, strict=True))
+                for kind, (nodes, places) in its.kinds.items():
+                    self._kinds[kind] += nodes
+                    self._begins[kind] += map(count.__add__, places)
+                count += size
+            self.end[tree] = count
 
     def all(self, *kinds: type[ast.AST]) -> list[Any]:
         """Every node of these kinds, in the order of the source."""

@@ -37,12 +37,15 @@ class ValueFlow:
             kind = self._kind(call)
             if kind:
                 self._kind_of[call] = kind
-        self._flow()
+        self._flowed = False
 
     # questions ---------------------------------------------------------------------------------------------------
 
     def sites(self, node: ast.AST, kind: str = "") -> set[ast.Call]:
         """The constructor calls that `node` may be the result of, of one kind or of all."""
+        if kind and kind not in self._kind_of.values():
+            return set()
+        self._flow()
         found: set[ast.Call] = set()
         for source in self._sources(node):
             found |= {source} if isinstance(source, ast.Call) else self._sites.get(source, set())
@@ -57,6 +60,7 @@ class ValueFlow:
 
     def callees(self, call: ast.Call) -> list[Function]:
         """Functions of this file that a call may run: by name, by `self`, by the class of an object, as a callback."""
+        self._flow()
         if call not in self._callees:
             self._callees[call] = list(dict.fromkeys(self._resolve(call)))
         return self._callees[call]
@@ -163,6 +167,10 @@ class ValueFlow:
     # flow --------------------------------------------------------------------------------------------------------
 
     def _flow(self) -> None:
+        """Once, when the first question needs it."""
+        if self._flowed:
+            return
+        self._flowed = True
         script = self.script
         for node in script.all(ast.Assign, ast.AnnAssign, ast.NamedExpr):
             if node.value is not None:

@@ -15,6 +15,9 @@ _GPU = re.compile(r"cuda|\bgpu|device|local_rank|accelerator", re.IGNORECASE)
 _PARAMETERS = {"parameters", "named_parameters"}
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.BoolOp, ast.Lambda)
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if not _GPU.search(context.script.text) or context.frameworks & {"lightning", "trainer"}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
@@ -13,6 +14,9 @@ _FILLED = {"zeros", "ones", "full", "arange", "eye", "linspace", "empty"}
 _FROM_DATA = {"tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor"}
 _OTHERS = {"rand", "randn", "randint", "randperm", "from_numpy"}
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Lambda)
+
+#: without these words there is nothing to check
+NEEDS = ({"to(", "cuda("}, re.compile(r"backward\(|loader", re.IGNORECASE))
 
 
 def check(context: Context) -> Iterator[Hit]:

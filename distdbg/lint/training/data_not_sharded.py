@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.kinds import WRAPPERS_OF_MODELS
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.origins import made_of
 from distdbg.lint.script.script import argument, has_stars, is_constant, names_in
@@ -14,6 +15,9 @@ from distdbg.lint.script.script import argument, has_stars, is_constant, names_i
 _SHARDS = re.compile(
     r"split_dataset_by_node|\.shard\(|world_size\s*\]|::\s*world|IterableDataset|webdataset|ShardedDataset"
 )
+
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, {"shuffle"}, WRAPPERS_OF_MODELS)
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -15,6 +15,9 @@ _NORM = re.compile(r"^(?:Layer|RMS|Group|Batch|SyncBatch|Instance)Norm(?:\dd)?$"
 _LIST = re.compile(r"no_?(?:weight_?)?decay|without_decay|skip_decay", re.IGNORECASE)
 _MEANS_NORMS = re.compile(r"norm|\bln|_ln|ln_", re.IGNORECASE)
 
+#: without these words there is nothing to check
+NEEDS = (re.compile(r"Norm"), re.compile(r"decay"))
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script

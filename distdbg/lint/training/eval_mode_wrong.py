@@ -12,6 +12,9 @@ from distdbg.lint.script.script import LOOPS, Loop, names_in
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, re.compile(r"^eval$|Dropout|BatchNorm"))
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks:

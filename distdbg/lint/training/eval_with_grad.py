@@ -14,6 +14,9 @@ _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
 )
 
+#: without these words there is nothing to check
+NEEDS = ({"eval("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer"} or _OFF.search(context.script.text):

@@ -15,6 +15,9 @@ _FREES = frozenset((
     "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
 ))  # fmt: skip
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     seen: set[tuple[Loop, str]] = set()

@@ -11,6 +11,9 @@ from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import names_in
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.kinds import WRAPPERS_OF_MODELS
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.origins import made_of
 from distdbg.lint.script.script import argument, names_in
@@ -18,6 +19,9 @@ _EVEN = re.compile(
     r"drop_last\s*=\s*True|cycle\(|while True"
 )
 _RANKS = re.compile(r"world_?size|num_replicas|n_?ranks|num_ranks", re.IGNORECASE)
+
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, WRAPPERS_OF_MODELS)
 
 
 def check(context: Context) -> Iterator[Hit]:

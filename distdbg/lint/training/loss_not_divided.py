@@ -14,6 +14,9 @@ _SUMS = re.compile(
     r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE
 )
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks or _SUMS.search(context.script.text):

@@ -12,6 +12,9 @@ from distdbg.lint.script.script import Loop, argument, is_constant, names_in
 
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
+#: without these words there is nothing to check
+NEEDS = ({"DistributedSampler"},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if not re.search(r"DistributedSampler", context.script.text) or context.frameworks:

@@ -12,6 +12,9 @@ from distdbg.lint.script.script import Loop, names_in
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("},)
+
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer", "deepspeed"} or _cleared_by_a_hook(context):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.constants import number
+from distdbg.lint.script.kinds import OPTIMIZER
 from distdbg.lint.script.script import names_in
 
 _TEN = 10
+
+#: without these words there is nothing to check
+NEEDS = (re.compile(rf"{OPTIMIZER.pattern}|^lr$"),)
 
 
 def check(context: Context) -> Iterator[Hit]:

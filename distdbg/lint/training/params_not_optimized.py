@@ -6,8 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.kinds import WITH_PARAMETERS
+from distdbg.lint.script.kinds import OPTIMIZER, WITH_PARAMETERS
 from distdbg.lint.script.script import argument
+
+#: without these words there is nothing to check
+NEEDS = (OPTIMIZER, {"parameters"})
 
 
 def check(context: Context) -> Iterator[Hit]:

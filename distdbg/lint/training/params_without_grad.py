@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.kinds import WITH_PARAMETERS
+from distdbg.lint.script.kinds import WITH_PARAMETERS, WRAPPERS_OF_MODELS
 from distdbg.lint.script.script import argument, is_constant
 
 #: what goes through the layers of a model without naming them, or takes parameters out of training
@@ -16,6 +16,9 @@ _BY_OTHER_MEANS = re.compile(
     r"requires_grad(?:_\s*\(|\s*=)\s*False|find_unused_parameters\s*=\s*(?!False)|"
     r"(?<![.\w])(?:vars|locals|exec|eval)\s*\("  # and not model.eval()
 )
+
+#: without these words there is nothing to check
+NEEDS = (WRAPPERS_OF_MODELS,)
 
 
 def check(context: Context) -> Iterator[Hit]:

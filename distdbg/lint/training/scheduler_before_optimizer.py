@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, TrainingEvent
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, {"step("})
+
 
 def check(context: Context) -> Iterator[Hit]:
     seen: set[ast.AST] = set()

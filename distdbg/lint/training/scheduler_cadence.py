@@ -13,6 +13,9 @@ from distdbg.lint.script.script import Loop, argument, names_in
 _BATCHES = re.compile(r"len|loader|steps|iters|batches|iterations", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
+#: without these words there is nothing to check
+NEEDS = ({"backward("}, {"OneCycleLR", "CosineAnnealingLR"})
+
 
 def check(context: Context) -> Iterator[Hit]:
     for loop in context.loops.training:

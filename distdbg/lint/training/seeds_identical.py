@@ -7,11 +7,15 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import names_in
+from distdbg.lint.script.words import RANK_WORDS
 
 _OF_LIBRARIES = ("manual_seed", "manual_seed_all")
 _OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "init_seeds", "fix_random_seeds")
 #: another number in each process
 _DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "randint", "getrandbits", "worker_id"}
+
+#: without these words there is nothing to check
+NEEDS = ({*_OF_LIBRARIES, *_OF_HELPERS, "seed"}, RANK_WORDS)
 
 
 def check(context: Context) -> Iterator[Hit]:

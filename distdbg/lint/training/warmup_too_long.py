@@ -17,6 +17,9 @@ _SCHEDULES = {
     "get_scheduler": (2, 3),
 }
 
+#: without these words there is nothing to check
+NEEDS = (set(_SCHEDULES),)
+
 
 def check(context: Context) -> Iterator[Hit]:
     for call in context.script.calls(*_SCHEDULES):
