@@ -44,7 +44,7 @@ fuzz: $(VENV)/.ready-test  ## mutate every format that is read, for FUZZ_SECONDS
 	DISTDBG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) 3 tests/fuzz $(ARGS)
 
 gpu-box: $(VENV)/.ready-test  ## build the simulated GPUs: torch with CUDA in the user's cache, and our libraries
-	$(VENV)/bin/python tests/gpu_box/build.py
+	$(RUN) distdbg.rehearse.gpu_box.build
 
 gpu-check: $(VENV)/.ready-test  ## run tests/gpu on simulated GPUs and on this machine's: one table of what differs
 	$(VENV)/bin/python tests/gpu/check.py $(ARGS)

@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
 #: Packages; each imports only those after it.
 PACKAGES = (
-    "cli launch worker collect shrink lint report diagnosis evidence findings protocol rundir settings job_file assets "
-    "backend_names model errors given_file whole_file terminal hidden_values masking plain_text __init__"
+    "cli launch worker collect shrink rehearse lint report diagnosis evidence findings protocol rundir settings "
+    "job_file assets backend_names model errors given_file whole_file terminal hidden_values masking plain_text "
+    "__init__"
 ).split()
 PURE = set("lint report diagnosis evidence findings protocol model errors hidden_values masking plain_text".split())
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}
@@ -227,6 +228,9 @@ WRITES_BY_ITSELF = {
     "distdbg/shrink/checkpoint/plain_torch.py": "torch.save writes into the staging folder",
     "distdbg/launch/replay/guard_trial.py": "copies programs into a temporary folder of its own",
     "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
+    "distdbg/rehearse/gpu_box/box.py": "a plan in a folder of its own in /dev/shm",
+    "distdbg/rehearse/gpu_box/ras.py": "makes a note in the folder of the simulated devices",
+    "distdbg/rehearse/gpu_box/build.py": "compiles in a folder of the user's cache, under a lock",
     "distdbg/collect/machine/recorder.py": "writes to torch's FIFO, which asks a rank for its recorder",
 }
 _WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from distdbg.rehearse.gpu_box.box import NO_VALUES
 from distdbg.rundir import RunDir
 from tests.conftest import Command, Finished
-from tests.gpu_box.box import NO_VALUES
 
 HARDWARE = os.environ.get("DISTDBG_GPUS") == "hardware"
 #: File for the figures, one object a line

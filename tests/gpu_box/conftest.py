@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.rehearse.gpu_box.box import GpuBox
 from tests.conftest import Finished, run_command
-from tests.gpu_box.box import GpuBox
-from tests.gpu_box.build import HERE
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture

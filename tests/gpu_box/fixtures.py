@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu_box.box import GpuBox
-from tests.gpu_box.box import gpu_box as new_box
-from tests.gpu_box.build import TORCH, NotPossible, build, cache
+from distdbg.rehearse.gpu_box.box import GpuBox
+from distdbg.rehearse.gpu_box.box import gpu_box as new_box
+from distdbg.rehearse.gpu_box.build import TORCH, NotPossible, build, cache
 
 #: Found before a test has a home of its own.
 _CACHE = cache()

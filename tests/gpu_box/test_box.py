@@ -16,14 +16,16 @@ import pytest
 
 from distdbg.collect.machine.nccl_ras import ask_ras
 from distdbg.evidence.recorder.nccl_ras import behind, read_ras
+from distdbg.rehearse.gpu_box.build import HERE as SOURCES
+from distdbg.rehearse.gpu_box.build import compile_box
+from distdbg.rehearse.gpu_box.tables import header
 from tests.conftest import run_command
-from tests.gpu_box.build import HERE, compile_box
 from tests.gpu_box.fixtures import need_box
-from tests.gpu_box.tables import header
 from tests.gpu_box.test_nccl_log import ids_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 GIB = 1 << 30
+HERE = Path(__file__).parent
 DEMOS, RANKS = HERE / "demos", HERE / "ranks_of_one.py"
 #: See `test_the_sources_are_short`.
 MOST_LINES = 2_100
@@ -45,7 +47,7 @@ def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_pat
     library = compile_box(tmp_path, 13000, *flags)
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "tables.h").write_text(header(12080))
-    for source in (path for path in HERE.glob("native/*.cpp") if "BOX_CUDA_VERSION" in path.read_text()):
+    for source in (path for path in SOURCES.glob("native/*.cpp") if "BOX_CUDA_VERSION" in path.read_text()):
         subprocess.run(
             ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-DBOX_CUDA_VERSION=12080",
              f"-I{tmp_path / '12'}", source],
@@ -275,7 +277,7 @@ def test_the_sources_are_short():
     declarations in place of NVIDIA's headers. stubs.py already generates nearly all functions that return a constant.
     """
     count = 0
-    for path in HERE.glob("native/*"):
+    for path in SOURCES.glob("native/*"):
         text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
         count += sum(1 for line in text.splitlines() if line.strip() and not line.lstrip().startswith("//"))
     assert count < MOST_LINES
@@ -283,10 +285,10 @@ def test_the_sources_are_short():
 
 def test_no_header_of_nvidias_is_included():
     included = {
-        name for path in HERE.glob("native/*") for name in re.findall(r'#include [<"]([^>"]+)', path.read_text())
+        name for path in SOURCES.glob("native/*") for name in re.findall(r'#include [<"]([^>"]+)', path.read_text())
     }
     assert not [
         name
         for name in included
-        if re.match(r"cu|nccl\.h|nvml|cupti\.h|vector_types", name) and not (HERE / "native" / name).exists()
+        if re.match(r"cu|nccl\.h|nvml|cupti\.h|vector_types", name) and not (SOURCES / "native" / name).exists()
     ]

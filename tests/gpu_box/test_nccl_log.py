@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from distdbg.evidence.logs.nccl import rank_in_nccl_log, read_nccl_log
-from tests.gpu_box.build import HERE
-from tests.gpu_box.tables import INFO, WARN
+from distdbg.rehearse.gpu_box.tables import INFO, WARN
 
 #: (issue, line)
 REAL = [
-    tuple(line.split("\t")) for line in (HERE / "nccl_lines.txt").read_text().splitlines() if line[:1] not in ("#", "")
+    tuple(line.split("\t"))
+    for line in (Path(__file__).with_name("nccl_lines.txt")).read_text().splitlines()
+    if line[:1] not in ("#", "")
 ]
 #: Lines whose text changed in later versions than public logs show: its place in NCCL 2.29.7, and what an older version
 #: has in place of it, if a log has that (a part of the line).

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.gpu_box.box import gpu_box
+from distdbg.rehearse.gpu_box.box import gpu_box
 
 
 class Id(ctypes.Structure):

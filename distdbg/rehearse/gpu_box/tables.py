@@ -208,8 +208,8 @@ def header(cuda_version: int) -> str:
         if only_12 and cuda_version >= 13000:
             continue
         fields.append(f"{kind} {name}{f'[{length}]' if length else ''};")
-        parts = enumerate(value.split(", ")) if value and length else [("", value)] if value else []
-        values += [f"p->{name}{f'[{i}]' if length else ''} = {one};" for i, one in parts]
+        each = value.split(", ") if value and length else [value] if value else []
+        values += [f"p->{name}{f'[{i}]' if length else ''} = {one};" for i, one in enumerate(each)]
     subsystems = sorted({name for names, _ in INFO.values() for name in names.split()} - {"ALL"})
     bits = {name: 1 << number for number, name in enumerate(subsystems)} | {"ALL": 0xFFFFFFFF}
     info = [(id, sum(bits[name] for name in names.split()), text) for id, (names, text) in INFO.items()]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tables import NCCL_VERSION, OPERATIONS
+from tables import NCCL_VERSION, OPERATIONS  # type: ignore[import-not-found]
 
 #: RAS takes a process for dead after so long without an answer.
 DEAD_AFTER_S = 60
@@ -93,7 +93,7 @@ def status(folder: Path, cuda: int) -> str:
             continue  # it ended, or is being made
         found += [one] if one else []
     head = {"nccl_version": NCCL_VERSION, "cuda_runtime_version": cuda, "cuda_driver_version": cuda}
-    head |= {"timestamp": time.strftime("%Y-%m-%d %H:%M:%S"), "communicators_count": len(found)}  # type: ignore[dict-item]
+    head |= {"timestamp": time.strftime("%Y-%m-%d %H:%M:%S"), "communicators_count": len(found)}
     return json.dumps({**head, "communicators": found, "ras": {"collection_time_sec": 0.001, "timeouts_count": 0}})
 
 

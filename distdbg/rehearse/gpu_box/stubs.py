@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tables import NCCL_VERSION, OPERATIONS
+from distdbg.rehearse.gpu_box.tables import NCCL_VERSION, OPERATIONS
 
 #: Libraries of NVIDIA's that torch may need, by the beginning of their names.
 NVIDIA = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvidia|nvJitLink|nvToolsExt)")
@@ -29,7 +29,7 @@ cudaDeviceEnablePeerAccess cudaProfilerStart cudaProfilerStop cudaMemPoolSetAttr
 cudaMemPoolTrimTo cudaStreamDestroy cudaThreadExchangeStreamCaptureMode cudaFuncSetAttribute cudaGraphDebugDotPrint
 cudaStreamUpdateCaptureDependencies cuDevicePrimaryCtxRelease cuCtxPushCurrent cuModuleUnload cuFuncSetAttribute
 cuFuncSetCacheConfig cuCtxSetLimit cuTensorMapEncodeTiled ncclCommDeregister ncclCommWindowDeregister
-""".split()
+""".split()  # noqa: SIM905
 _HANDLE = "{ *(void**)a = calloc(1, 4096); return 0; }"
 _TWO = "{ *(int*)a = 2; return 0; }"
 _THIRD_IS_TWO = "{ *(int*)c = 2; return 0; }"
@@ -177,7 +177,7 @@ def libraries_of(torch_lib: Path, modelled: set[str]) -> list[Library]:
         for line in _output("nm", "--dynamic", "--undefined-only", "--with-symbol-versions", path).splitlines():
             name, _, version = line.split()[-1].partition("@")
             # Most of NVIDIA's libraries call the version of their symbols by their soname.
-            library = found.get(version) or by_stem.get(_home(name))
+            library = found.get(version) or by_stem.get(_home(name) or "")
             if library is not None:
                 library.version = version or library.version
                 if name not in modelled:

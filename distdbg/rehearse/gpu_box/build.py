@@ -1,7 +1,7 @@
 """Build the GPU box: the CUDA wheel of torch in a folder of its own, and beside it the libraries that replace NVIDIA's.
 
-    python tests/gpu_box/build.py                       for this Python and the torch of pyproject's tests
-    python tests/gpu_box/build.py --torch 2.8.0         another version of torch, in another folder
+    python -m distdbg.rehearse.gpu_box.build                       for this Python and the torch of pyproject's tests
+    python -m distdbg.rehearse.gpu_box.build --torch 2.8.0         another version of torch, in another folder
 
 The folder is no environment: a process that has it first in PYTHONPATH imports the CUDA build of torch in place of the
 installed one, and finds all other packages where they were. Nothing that is installed changes. The folder is in
@@ -26,11 +26,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from distdbg.rehearse.gpu_box.stubs import Library, libraries_of
+from distdbg.rehearse.gpu_box.tables import header
 
-from stubs import Library, libraries_of
-from tables import header
+HERE = Path(__file__).parent
 
 TORCH = "2.13.0"
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
@@ -84,7 +83,7 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
 def _install(torch: str, root: Path) -> None:
     """The wheel alone. `===` refuses a local version: an index of CPU builds would offer 2.13.0+cpu as newer."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(root)]
-    done = subprocess.run([*command, "--upgrade", f"torch==={torch}"], capture_output=True, text=True)
+    done = subprocess.run([*command, "--upgrade", f"torch==={torch}"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPossible(f"torch {torch} with CUDA cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     compileall.compile_dir(root, quiet=2, workers=0)  # also where the user's own Python writes no bytecode
@@ -160,7 +159,7 @@ def _shim(library: Library, out: Path, cuda_version: int) -> None:
 
 
 def _run(*command: str | Path) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPossible(f"{' '.join(map(str, command))}\n{done.stderr.strip()}")
     return done.stdout

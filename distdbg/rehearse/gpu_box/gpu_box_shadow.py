@@ -69,7 +69,7 @@ def enable() -> None:
         target = kwargs.get("device")
         return packet is aten._to_copy and on_cuda(flat[0]) and (not target or torch.device(target).type == "cuda")
 
-    class Shadow(TorchDispatchMode):
+    class Shadow(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             packet = func.overloadpacket

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.gpu_box.build import HERE
+from distdbg.rehearse.gpu_box.build import HERE
 
 #: Folders of boxes: node-local shared memory, since pages of communicators are written all the time.
 SHARED_MEMORY = Path("/dev/shm")
@@ -66,8 +66,8 @@ class GpuBox:
         """Processes read it when they start."""
         lines = []
         for rank, planted in faults.items():
-            for line in [planted] if isinstance(planted, str) else planted:
-                lines.append(line if rank is None else f"{line} rank={rank}")
+            planted_lines = [planted] if isinstance(planted, str) else planted
+            lines += [line if rank is None else f"{line} rank={rank}" for line in planted_lines]
         self.plan.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -87,10 +87,10 @@ def gpu_box(root: Path, *, faults: Faults | None = None, **options: object) -> I
 
 
 def main() -> int:
-    """`python -m tests.gpu_box.box [--devices N] [--memory 8G] COMMAND…`: a command that sees simulated devices."""
+    """`python -m distdbg.rehearse.gpu_box.box [--devices N] COMMAND…`: a command that sees simulated devices."""
     import argparse
 
-    from tests.gpu_box.build import TORCH, NotPossible, build
+    from distdbg.rehearse.gpu_box.build import TORCH, NotPossible, build
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--torch", default=TORCH)
@@ -109,7 +109,7 @@ def main() -> int:
         return 1
     wanted = {"devices": options.devices, "memory": options.memory, "shadow": options.shadow, "trace": options.trace}
     with gpu_box(root, faults={None: options.fault}, values=not options.no_values, **wanted) as box:
-        return subprocess.run(options.command, env={**os.environ, **box.environment()}).returncode
+        return subprocess.run(options.command, env={**os.environ, **box.environment()}, check=False).returncode
 
 
 if __name__ == "__main__":
