@@ -62,7 +62,7 @@ def unknown_options(text: str) -> Iterator[str]:
                     yield f"there is no command {word}"
                 return
             command, context = inner, click.Context(inner, parent=context, info_name=word)
-        elif context.info_name in ("launch", "overfit", "compile-report"):
+        elif context.info_name in ("launch", "rehearse", "overfit", "compile-report"):
             return  # the script's own arguments follow
 
 

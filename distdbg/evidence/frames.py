@@ -124,7 +124,10 @@ class TorchCall(Enum):
 
 _PYTHON_SUFFIXES = (".py", ".pyc", ".pyw", ".pyx", ".ipynb")
 #: `site-packages/torch/…`, also below an egg or a wheel that is imported as an archive
-_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/(?:[^/]+\.(?:egg|whl|zip)/)?(.+)")
+#: The last: where rehearse/gpu_box keeps torch's CUDA build.
+_INSTALLED = re.compile(
+    r"(?:(?:^|/)(?:site|dist)-packages/(?:[^/]+\.(?:egg|whl|zip)/)?|/distdbg/gpu-box/torch-[^/]+/)(.+)"
+)
 #: `/usr/lib/python3.11/threading.py`, `/opt/python/lib/python313.zip/…`, a checkout of CPython
 _STANDARD = re.compile(
     r"(?:^|/)(?:lib(?:64)?/python\d+\.\d+t?|python\d{2,3}\.zip|Python\.framework/Versions/[\d.]+/lib/python[\d.]+)/"
@@ -333,6 +336,9 @@ _PHASES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("torch/utils/data/", (), DATA),
     ("torch/optim/", (), OPTIMIZER),
     ("torch/utils/checkpoint.py", ("recompute_fn",), BACKWARD),
+    ("torch/distributed/fsdp/", ("_pre_backward", "_post_backward", "_root_post_backward_final_callback"), BACKWARD),
+    ("torch/distributed/fsdp/", ("pre_backward", "post_backward"), BACKWARD),
+    ("torch/distributed/fsdp/", ("_pre_forward", "_root_pre_forward", "_post_forward"), FORWARD),
     ("torch/nn/modules/module.py", ("_apply", "to", "cuda"), INIT),
     ("", ("backward",), BACKWARD),
     ("", ("_call_impl", "_wrapped_call_impl", "forward"), FORWARD),

@@ -122,6 +122,12 @@ class GroupFact(Fact, name="group", by="worker"):
     ranks: object
 
 
+class StepEnds(Fact, name="step-ends", by="worker"):
+    """When the first steps ended, in ns since the epoch: of a rehearsal."""
+
+    ends: Sequence[object]
+
+
 class GuardReport(Fact, name="guard", by="worker"):
     """What a guard or a watch detected; `more` are its own fields."""
 
@@ -251,6 +257,11 @@ class GradientLine(RankMessage, name="gradients", by="worker"):
 
 
 class ShapesFiles(RankMessage, name="shapes", by="worker"):
+    files: Sequence[object]
+    more: Mapping[str, object]
+
+
+class OperationsFiles(RankMessage, name="operations", by="worker"):
     files: Sequence[object]
     more: Mapping[str, object]
 

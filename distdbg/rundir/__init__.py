@@ -6,6 +6,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
                                      recorder.pickle memory* gradients.jsonl shapes.txt nonfinite/
+                                     operations.pickle
                                      profile/steps-<A>-<B>.json.gz
   attempts/<n>/profile/merged-<steps>.json.gz
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (launch/watch/capture.py)

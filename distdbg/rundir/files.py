@@ -46,6 +46,8 @@ class RankFiles(_FilesOf):
     facts = _NamedPath("facts.jsonl")
     #: the flight recorder that torch's watchdog wrote at a timeout: a pickle
     recorder = _NamedPath("recorder.pickle")
+    #: the flight recorder at the end of the script of a rehearsal: a pickle
+    operations = _NamedPath("operations.pickle")
     #: what its memory did in some of its steps, one JSON object a step
     memory_lines = _NamedPath("memory.jsonl")
     #: its gradients' norms by layer in some of its steps, one JSON object a step

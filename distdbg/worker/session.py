@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distdbg.worker.guards.shared.runner import GuardRunner
     from distdbg.worker.hook_points import Callback
     from distdbg.worker.memory.watch import MemoryWatch
+    from distdbg.worker.operations import OperationsKeeper
     from distdbg.worker.overfit import Overfitting
     from distdbg.worker.profile.profiler import Profiler
     from distdbg.worker.watch import Watches
@@ -71,6 +72,7 @@ class Session(RankContext):
         self._watches: Watches | None = None
         self._profiler: Profiler | None = None
         self._overfitting: Overfitting | None = None
+        self._operations: OperationsKeeper | None = None
         self._shortest_timeout: float | None = None
         super().__init__(folder, rank, attempt)
         self._agent = self.link.peer()
@@ -201,7 +203,8 @@ class Session(RankContext):
     def _torch_imported(self, torch: Any) -> None:
         """Start what the environment asks for. A feature that fails to start does not stop the others."""
         for start_feature in (
-            self._start_guards, self._start_memory, self._start_watches, self._start_profiler, self._start_overfit
+            self._start_guards, self._start_memory, self._start_watches, self._start_profiler, self._start_overfit,
+            self._start_operations,
         ):  # fmt: skip
             try:
                 start_feature()
@@ -249,6 +252,12 @@ class Session(RankContext):
 
             self._overfitting = overfit.start(self)
 
+    def _start_operations(self) -> None:
+        if os.environ.get("DISTDBG_KEEP_OPERATIONS") == "on":
+            from distdbg.worker import operations
+
+            self._operations = operations.OperationsKeeper(self)
+
     def _finish_observers(self, *, failed: bool) -> None:
         """An exception of one does not stop the others."""
         overfitting, self._overfitting = self._overfitting, None
@@ -262,6 +271,11 @@ class Session(RankContext):
             guards.finish()
         if self._watches is not None:
             self._watches.finish(failed=failed)
+        try:
+            if self._operations is not None:
+                self._operations.finish()
+        except Exception as error:
+            self.fact("watch-failed", watch="OperationsKeeper", error=repr(error))
 
     def _end_with_parent(self) -> int | None:
         try:

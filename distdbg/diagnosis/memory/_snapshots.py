@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import (
     ACTIVATIONS,
@@ -15,7 +17,7 @@ from distdbg.evidence.memory.answer import (
     StackInfo,
     gib,
 )
-from distdbg.model import Citation
+from distdbg.model import Citation, fold_ranks
 
 _MOST_FRAMES = 8
 #: What lowers each kind of memory.
@@ -27,6 +29,18 @@ LOWERS = {
     REPLICAS: "DistributedDataParallel in place of DataParallel, which copies the model in each forward",
     INPUTS: "a smaller batch or sequence",
 }
+
+
+def alike(
+    answers: Iterable[MemoryAnswer], figures: Callable[[MemoryAnswer], object]
+) -> Iterator[tuple[MemoryAnswer, str, tuple[int, ...]]]:
+    """Snapshots with the same figures: the first of them, whose they are (`ranks 0-7 each`), and their ranks."""
+    groups: dict[object, list[MemoryAnswer]] = {}
+    for answer in answers:
+        groups.setdefault((figures(answer), answer.path if answer.rank is None else ""), []).append(answer)
+    for group in groups.values():
+        ranks = tuple(sorted({rank for answer in group for rank in answer.ranks}))
+        yield group[0], f"ranks {fold_ranks(ranks)} each" if len(ranks) > 1 else group[0].who, ranks
 
 
 def stack_citation(answer: MemoryAnswer, stack: StackInfo, where: str) -> Citation:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.memory._on_device import full_at, reserved_grows
-from distdbg.diagnosis.memory._snapshots import kinds_words
+from distdbg.diagnosis.memory._snapshots import alike, kinds_words
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import MemoryAnswer, gib, warm_up
@@ -21,6 +21,7 @@ _MOST_NAMED, _WORTH_NAMING = 3, 0.1
 @rule("fragmentation")
 def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
     yield from reserved_grows(evidence)
+    full_of_holes: list[MemoryAnswer] = []
     for answer in evidence.snapshots:
         if answer.oom is not None and answer.oom.verdict == "fragmented":
             continue  # cuda-oom says it, with the holes
@@ -33,7 +34,9 @@ def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
         # It may come from a higher peak of this rank, which the trace does not have and its memory lines do.
         higher = max((p.peak or 0 for p in points), default=0) - used >= (held - used) / 2
         if holes and not higher:
-            yield _at_peak(evidence, answer)
+            full_of_holes.append(answer)
+    for answer, who, ranks in alike(full_of_holes, _figures):
+        yield _at_peak(evidence, answer, who, ranks)
 
 
 def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
@@ -92,13 +95,17 @@ def _whose(answer: MemoryAnswer, grown: int) -> str:
     return said
 
 
-def _at_peak(evidence: RunEvidence, answer: MemoryAnswer) -> Finding:
+def _figures(answer: MemoryAnswer) -> object:
+    return gib(answer.peak.active), gib(answer.peak.reserved), kinds_words(answer.peak), bool(answer.start)
+
+
+def _at_peak(evidence: RunEvidence, answer: MemoryAnswer, who: str, ranks: Sequence[int]) -> Finding:
     peak = answer.peak
     return about_ranks(
         evidence,
         "fragmentation",
-        answer.ranks,
-        f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
+        ranks,
+        f"at the peak {who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
         f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
         "be left from a higher peak before recording began.",
         confidence="possible",

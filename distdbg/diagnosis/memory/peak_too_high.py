@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
 
 from distdbg.diagnosis.about_ranks import about_ranks
-from distdbg.diagnosis.memory._snapshots import holders_words, kinds_words, stack_citation
+from distdbg.diagnosis.memory._snapshots import alike, holders_words, kinds_words, stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
@@ -22,9 +22,10 @@ _TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 
 @rule("peak-too-high")
 def peak_too_high(evidence: RunEvidence) -> Iterator[Finding]:
-    for answer in evidence.snapshots:
-        if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom reports it
-            yield _line(evidence, answer, holder)
+    without_error = [answer for answer in evidence.snapshots if answer.oom is None]  # else cuda-oom reports it
+    for answer, who, ranks in alike(without_error, _figures):
+        if (holder := _decides(answer)) is not None:
+            yield _line(evidence, answer, holder, who, ranks)
     outliers = _outliers(evidence, [a for a in evidence.snapshots if a.rank is not None])
     yield from outliers.values()
     yield from _over_the_run(evidence, set(outliers))
@@ -44,15 +45,21 @@ def _decides(answer: MemoryAnswer) -> Holder | None:
     return min(found, key=lambda h: h.without, default=None)
 
 
-def _line(evidence: RunEvidence, answer: MemoryAnswer, holder: Holder) -> Finding:
+def _figures(answer: MemoryAnswer) -> object:
+    holder = _decides(answer)
+    if holder is None:
+        return None
+    return answer.stacks[holder.stack].label, gib(holder.without), gib(answer.peak.active), gib(holder.bytes)
+
+
+def _line(evidence: RunEvidence, answer: MemoryAnswer, holder: Holder, who: str, ranks: Sequence[int]) -> Finding:
     stack, peak = answer.stacks[holder.stack], answer.peak.active
     share = 100 * (peak - holder.without) // peak
     return about_ranks(
         evidence,
         "peak-too-high",
-        answer.ranks,
-        f"{stack.label} makes {share} % of the peak of {answer.who}: without it {gib(holder.without)}, with it "
-        f"{gib(peak)}",
+        ranks,
+        f"{stack.label} makes {share} % of the peak of {who}: without it {gib(holder.without)}, with it {gib(peak)}",
         f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
         f"to {gib(peak - holder.without)} is to be had.",

@@ -102,7 +102,7 @@ class _GrowingGroup:
             self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done,
             duration=self.duration if any(self.duration) else array("f"), comm=self.comm,
             started=bool(self.started[first_open]) if timed and first_open >= 0 else None,
-            lines=_users_lines(self.frames) if first_open >= 0 else (),
+            lines=users_lines(self.frames) if first_open >= 0 else (),
         )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ class _Reading:
         return RecorderLog(groups, self._transfers, seconds)
 
 
-def _users_lines(frames: object) -> tuple[Frame, ...]:
+def users_lines(frames: object) -> tuple[Frame, ...]:
     """`[{"name": …, "filename": …, "line": …}, …]`, innermost first; what is not of this form is left out."""
     found = []
     for frame in frames[:_MOST_FRAMES] if isinstance(frames, (list, tuple)) else ():

@@ -105,6 +105,8 @@ class RankConnections:
             node.disk.append(files.gradients, json.dumps(message).encode() + b"\n")
         elif kind is facts.ShapesFiles:
             take_files(node, files.folder, facts.ShapesFiles.from_record(message).files)
+        elif kind is facts.OperationsFiles:
+            take_files(node, files.folder, facts.OperationsFiles.from_record(message).files)
         elif kind is facts.NonFiniteFiles:
             take_files(node, files.nonfinite, facts.NonFiniteFiles.from_record(message).files)
         elif kind is facts.SnapshotFiles:

@@ -27,10 +27,9 @@ SHARED_MEMORY = Path("/dev/shm")
 Faults = Mapping["int | None", "str | Sequence[str]"]
 
 
-#: Options of a launch without `shadow`, whose kernels compute nothing: no guard that reads values.
-NO_VALUES = tuple(
-    word for guard in ("weights-desynced", "non-finite", "loss-never-changes") for word in ("--guard", f"{guard}=off")
-)
+#: Guards that are on by default and read values: without `shadow` kernels compute nothing.
+GUARDS_OF_VALUES = ("weights-desynced", "non-finite", "loss-never-changes")
+NO_VALUES = tuple(word for guard in GUARDS_OF_VALUES for word in ("--guard", f"{guard}=off"))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
     for tool in ("g++", "gcc", "nm", "readelf"):
         if shutil.which(tool) is None:
             raise NotPossible(f"{tool} is missing: install a C++ compiler and binutils")
-    root = (folder or cache()) / f"torch-{torch}-cp{sys.version_info[0]}{sys.version_info[1]}"
+    root = _root(torch, folder)
     box = root / f"box-{_fingerprint()}"
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:  # several test processes ask at once
@@ -78,6 +78,15 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
             if other != box and other.stat().st_mtime < time.time() - _UNUSED_S:
                 shutil.rmtree(other)
     return box
+
+
+def is_built(torch: str) -> bool:
+    """Whether torch need not be downloaded."""
+    return (_root(torch, None) / ".torch-complete").exists()
+
+
+def _root(torch: str, folder: Path | None) -> Path:
+    return (folder or cache()) / f"torch-{torch}-cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
 def _install(torch: str, root: Path) -> None:

@@ -6,23 +6,53 @@ bytes, and its result is copied into the storage that the CUDA operator allocate
 on values (nonzero, masked indexing) take it from the CPU.
 
 build.py puts this file beside torch, which calls `autoload` when it is imported (torch's entry point "torch.backends");
-GPU_BOX_SHADOW=1 switches it on. It costs a synchronisation for each operator: for small models.
+GPU_BOX_SHADOW=1 switches it on. It costs a synchronisation for each operator: for small models. Without it only the
+collectives of objects are done so: torch computes on the device how long a pickled object is.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import sys
+from collections.abc import Callable
 from typing import Any
+
+#: Of torch.distributed: their sizes are values on the device.
+_OF_OBJECTS = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+)  # fmt: skip
 
 
 def autoload() -> None:
     if os.environ.get("GPU_BOX_SHADOW") == "1":
-        enable()
+        shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
+        return
+    for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
+        for name in _OF_OBJECTS:
+            if (function := getattr(module, name, None)) is not None:
+                setattr(module, name, _with_values(function))
 
 
-def enable() -> None:
-    """For this thread, and for backward passes that it starts, until the process ends."""
+def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    library = ctypes.CDLL("libgpubox.so")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        library.gpuBoxMovesAll(1)
+        try:
+            with shadow():
+                return function(*args, **kwargs)
+        finally:
+            library.gpuBoxMovesAll(-1)
+
+    return call
+
+
+@functools.cache
+def _mode() -> Any:
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -110,4 +140,9 @@ def enable() -> None:
                     alias(x).copy_(h)
             return result
 
-    Shadow().__enter__()
+    return Shadow
+
+
+def shadow() -> Any:
+    """A context in which operators are done on the CPU, too."""
+    return _mode()()

@@ -46,7 +46,8 @@ struct Settings {
 };
 const Settings& settings();
 // Small data is right in any case: torch's own checks read it, DDP's of its parameters for one.
-inline bool computes(size_t bytes) { return settings().values || bytes <= (64 << 10); }
+inline std::atomic<int> moves_all{0};          // gpu_box_shadow.py sees to it, while torch exchanges objects
+inline bool computes(size_t bytes) { return settings().values || moves_all || bytes <= (64 << 10); }
 int physical(int logical);
 void uuid(int physical, unsigned char out[16]);  // the same for the CUDA runtime and NVML
 // The first fault of this kind that is planted in this process and, where the plan names one, on this physical device.

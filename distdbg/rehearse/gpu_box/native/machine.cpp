@@ -16,6 +16,8 @@
 #include <fstream>
 #include <sstream>
 
+API void gpuBoxMovesAll(int change) { box::moves_all += change; }
+
 namespace box {
 
 std::string variable(const char* name, const char* otherwise) {

@@ -101,7 +101,8 @@ static void perform(Operation& o) {
   if (!o.transfers.empty()) return move_transfers(c, std::move(o.transfers));
   for (int r = 0; r < c->n; r++)
     if (o.cut && is_far(r)) return hang(c);
-  bool moves = computes(o.call.count * kTypeSizes[o.call.type]);
+  bool object = o.call.type == 1;  // bytes: torch sends pickled objects so, and reads them
+  bool moves = object || computes(o.call.count * kTypeSizes[o.call.type]);
   if (same_on_all_ranks(c, o.call) && moves) move_collective(c, o.call);
 }
 static bool reduces(Op op) { return op == kAllReduce || op == kReduce || op == kReduceScatter; }

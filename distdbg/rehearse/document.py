@@ -1,0 +1,103 @@
+"""The document of a rehearsal: whether it fits, what fills the devices, and what the ranks tell one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from itertools import groupby
+
+from distdbg.evidence.memory.answer import gib
+from distdbg.model import fold_ranks
+from distdbg.rehearse.reading import RehearsedRun
+from distdbg.rehearse.rehearsal import GroupSchedule, RankPeak, Rehearsal
+from distdbg.report.document import Column, Document, Paragraph, Section, Table
+from distdbg.report.memory_report import MemoryUse
+
+#: Rows of a group's table.
+_MOST_ROWS = 12
+_LIMITS = (
+    "Not modelled: time, overlap, the speed of links. Kernels compute nothing unless --values is given, so that what "
+    "depends on a value (a loss, a mask, a sampled token) is arbitrary. Beside torch's own memory a device has 512 MiB "
+    "for the context and 256 MiB for each communicator; workspaces of cuBLAS and cuDNN are missing."
+)
+
+
+def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Document:
+    """`devices` names what was simulated; with `verdict` the document has the findings of the run, too."""
+    found = run.rehearsal
+    sections = [Section("Memory", tuple(_memory(found, ended=run.report.outcome == "succeeded")))]
+    if run.snapshot is not None:
+        sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
+    sections += _collectives(found)
+    sections.append(Section("What a rehearsal does not show", (Paragraph(_LIMITS, "dim"),)))
+    return Document(
+        run.report if verdict else replace(run.report, run={}, findings=(), unknown=run.unknown),
+        title=f"rehearsal on {devices}",
+        sections=tuple(sections),
+        json_keys=lambda: {"rehearsal": _plain(found, ended=run.report.outcome == "succeeded")},
+    )
+
+
+def _memory(found: Rehearsal, *, ended: bool) -> Iterator[Paragraph | Table]:
+    highest = found.highest
+    if found.ran_out:
+        one = len(found.ran_out) == 1
+        who = f"rank {found.ran_out[0]}" if one else f"ranks {fold_ranks(found.ran_out)}"
+        yield Paragraph(f"It does not fit: {who} ran out of memory. The line is in the verdict above.", "strong")
+    elif highest is None:
+        yield Paragraph("The peak is not known: no rank came to the end of a step that used its device.", "strong")
+    else:
+        lead = "It fits: the peak is" if ended else "The job did not come to its end. Until then the peak is"
+        yield Paragraph(
+            f"{lead} {gib(highest.allocated)} of {gib(highest.total)}, on rank {highest.rank} by step "
+            f"{highest.step}. The allocator held {gib(max(peak.reserved for peak in found.peaks))} at most.", "strong",
+        )  # fmt: skip
+    if highest is None:
+        return
+    columns = (Column("ranks"), *(Column(title, number=True) for title in ("allocated", "reserved", "left")))
+    rows = []
+    for figures, peaks in groupby(found.peaks, key=lambda peak: (peak.allocated, peak.reserved, peak.total)):
+        allocated, reserved, total = figures
+        ranks = fold_ranks([peak.rank for peak in peaks])
+        rows.append((ranks, gib(allocated), gib(reserved), gib(total - allocated)))
+    yield Table(columns, tuple(rows))
+
+
+def _collectives(found: Rehearsal) -> Iterator[Section]:
+    of = f"of step {found.step}" if found.step else "of the run"
+    inside, across = (sum(g.bytes for g in found.groups if g.across is far) for far in (False, True))
+    if found.groups:
+        yield Section(f"Collectives {of}", (Paragraph(f"{gib(inside)} inside a node, {gib(across)} across nodes"),))
+    for group in found.groups:
+        far = "across nodes" if group.across else "inside a node"
+        title = f"{group.title}: ranks {fold_ranks(group.ranks)}, {far}, {gib(group.bytes)}"
+        yield Section(title, tuple(_schedule(group)))
+
+
+def _schedule(group: GroupSchedule) -> Iterator[Paragraph | Table]:
+    if group.difference:
+        yield Paragraph(f"The ranks differ: {group.difference}", "strong")
+    columns = (Column("operation"), Column("times", number=True), Column("bytes", number=True), Column("phase"),
+               Column("line", code=True))  # fmt: skip
+    rows = [
+        (row.operation, str(row.count), gib(row.bytes), row.phase, row.where.rpartition("/")[2])
+        for row in group.rows[:_MOST_ROWS]
+    ]
+    yield Table(columns, tuple(rows))
+    if rest := group.rows[_MOST_ROWS:]:
+        yield Paragraph(f"and {sum(row.count for row in rest)} smaller ones", "dim")
+
+
+def _plain(found: Rehearsal, *, ended: bool) -> Mapping[str, object]:
+    """The JSON form: the dataclasses' fields."""
+
+    def peak(one: RankPeak) -> Mapping[str, object]:
+        return asdict(one)
+
+    return {
+        "fits": False if found.ran_out else True if found.peaks and ended else None,
+        "ran_out": found.ran_out,
+        "step": found.step,
+        "peaks": [peak(one) for one in found.peaks],
+        "groups": [{**asdict(group), "bytes": group.bytes} for group in found.groups],
+    }

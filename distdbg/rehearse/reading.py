@@ -1,0 +1,80 @@
+"""Read from a run's directory what a rehearsal shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distdbg.collect.files.bounded_read import read_whole
+from distdbg.collect.files.plain_pickle import UnreadablePickle, load
+from distdbg.collect.files.snapshot_files import SnapshotUnreadable, read_snapshot_file
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.diagnosis.verdict import build_report
+from distdbg.evidence.jsonl import objects
+from distdbg.evidence.memory.answer import MemoryAnswer
+from distdbg.evidence.recorder.schedule import Enqueued, read_schedule
+from distdbg.model import Report, Unknown, fold_ranks
+from distdbg.protocol.facts import StepEnds
+from distdbg.rehearse.rehearsal import Rehearsal, rehearsal
+from distdbg.rundir import Attempt, RankFiles, RunDir
+from distdbg.rundir.reading import open_regular
+
+_MOST_FACTS = 16 << 20
+
+
+@dataclass(frozen=True)
+class RehearsedRun:
+    """`snapshot` is the newest of the rank that ran out of memory, else of the one with the highest peak; None without
+    one. `report` is the verdict of the run."""
+
+    report: Report
+    rehearsal: Rehearsal
+    snapshot: MemoryAnswer | None
+    unknown: tuple[Unknown, ...]
+
+
+def read_rehearsal(run: RunDir) -> RehearsedRun:
+    """Of the newest attempt. What cannot be read is unknown."""
+    evidence = load_evidence(run)
+    attempt = run.attempt(evidence.attempt)
+    unknown: list[Unknown] = []
+    schedules: dict[int, tuple[Enqueued, ...]] = {}
+    unread: dict[str, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for rank, files in attempt.ranks().items():
+        ends[rank] = _step_ends(files)
+        try:
+            with open_regular(files.operations) as file:
+                schedules[rank] = read_schedule(load(file))
+        except (OSError, UnreadablePickle) as error:
+            gone = isinstance(error, FileNotFoundError)
+            unread.setdefault("the script was ended before" if gone else str(error), []).append(rank)
+    for why, ranks in unread.items():
+        unknown.append(Unknown(f"the collectives of ranks {fold_ranks(ranks)}", why))
+    report = build_report(evidence)
+    ran_out = sorted({rank for finding in report.findings if finding.id == "cuda-oom" for rank in finding.ranks})
+    found = rehearsal(evidence, schedules, ends, ran_out)
+    fullest = ran_out[0] if ran_out else found.highest.rank if found.highest is not None else None
+    snapshot = None
+    if fullest is not None:
+        snapshot, why = _newest_snapshot(run, attempt, fullest)
+        unknown += [Unknown(f"what fills the device of rank {fullest}", why)] if snapshot is None else []
+    return RehearsedRun(report, found, snapshot, tuple(unknown))
+
+
+def _step_ends(files: RankFiles) -> list[int]:
+    text, _ = read_whole(files.facts, _MOST_FACTS)
+    newest = StepEnds.newest(objects(text or "")[0])
+    return [end for end in newest.ends if isinstance(end, int)] if newest is not None else []
+
+
+def _newest_snapshot(run: RunDir, attempt: Attempt, rank: int) -> tuple[MemoryAnswer | None, str]:
+    """Its answer for the device that holds most; or None, and why."""
+    kept = [path for path in attempt.rank(rank).memory.glob("*.pickle.gz") if path.is_file()]
+    path = max(kept, key=lambda path: path.stat().st_mtime, default=None)
+    if path is None:
+        return None, "no memory snapshot was taken: the script ended before its second step"
+    try:
+        answers = read_snapshot_file(path, run.relative(path))
+    except SnapshotUnreadable as error:
+        return None, str(error)
+    return max(answers, key=lambda answer: answer.peak.active, default=None), "its snapshot is empty"

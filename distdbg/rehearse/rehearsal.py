@@ -1,0 +1,164 @@
+"""What a run on simulated devices shows: the peak of each rank, and the collectives of a step by group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+from distdbg.evidence.memory.device_peak import device_peak
+from distdbg.evidence.recorder.schedule import Enqueued
+from distdbg.evidence.run import RankRecord, RunEvidence
+
+
+@dataclass(frozen=True)
+class RankPeak:
+    """Bytes of a rank's device. `reserved` is the most that the allocator held, `total` what the device has, 0 where it
+    is not known; `step` is the one by which `allocated` was reached."""
+
+    rank: int
+    allocated: int
+    reserved: int
+    total: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Operations of one kind that one line enqueues in one phase of a step. `bytes` are of all `count` together."""
+
+    operation: str
+    count: int
+    bytes: int
+    where: str
+    phase: str
+
+
+@dataclass(frozen=True)
+class GroupSchedule:
+    """The collectives of a group in one step, those of its rank with the most; `across` nodes or inside one.
+
+    `difference` says what first differs between its ranks over the whole run; empty where nothing does.
+    """
+
+    title: str
+    ranks: tuple[int, ...]
+    across: bool
+    rows: tuple[Row, ...]
+    difference: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return sum(row.bytes for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """`step` is the one whose collectives are shown; 0: no step was seen, and they are those of the whole run.
+    `ran_out` are the ranks whose device had too little memory."""
+
+    peaks: tuple[RankPeak, ...]
+    groups: tuple[GroupSchedule, ...]
+    step: int
+    ran_out: tuple[int, ...] = ()
+
+    @property
+    def highest(self) -> RankPeak | None:
+        return max(self.peaks, key=lambda peak: (peak.allocated, -peak.rank), default=None)
+
+
+def rehearsal(
+    evidence: RunEvidence,
+    schedules: Mapping[int, Sequence[Enqueued]],
+    step_ends: Mapping[int, Sequence[int]],
+    ran_out: Sequence[int] = (),
+) -> Rehearsal:
+    """`schedules` and `step_ends` (ns since the epoch) are by rank; either may be empty."""
+    peaks = [peak for record in evidence.ranks if (peak := _peak(record)) is not None]
+    steps = min((len(ends) for ends in step_ends.values()), default=0)
+    return Rehearsal(tuple(peaks), tuple(_groups(evidence, schedules, step_ends, steps)), steps, tuple(ran_out))
+
+
+def _peak(record: RankRecord) -> RankPeak | None:
+    peak = device_peak(record.memory) if record.memory is not None else None
+    if peak is None or record.memory is None:
+        return None
+    points = (*record.memory.course, *record.memory.points)
+    reserved = max((point.reserved or 0 for point in points), default=0)
+    return RankPeak(
+        record.rank, peak.bytes, reserved, max((point.total or 0 for point in points), default=0), peak.step
+    )
+
+
+def _groups(
+    evidence: RunEvidence,
+    schedules: Mapping[int, Sequence[Enqueued]],
+    step_ends: Mapping[int, Sequence[int]],
+    steps: int,
+) -> list[GroupSchedule]:
+    node_of = {record.rank: record.node_rank for record in evidence.ranks}
+    members: dict[tuple[str, tuple[int, ...]], dict[int, list[Enqueued]]] = {}
+    for rank, schedule in sorted(schedules.items()):
+        by_name: dict[str, list[Enqueued]] = {}
+        for one in schedule:
+            by_name.setdefault(one.group, []).append(one)
+        for name, own in by_name.items():
+            members.setdefault((name, _ranks_of(evidence, rank, name)), {})[rank] = own
+    found = []
+    for (name, ranks), by_rank in members.items():
+        most = max(by_rank, key=lambda rank: (len(_of_step(by_rank[rank], step_ends.get(rank, ()), steps)), -rank))
+        rows = _rows(_of_step(by_rank[most], step_ends.get(most, ()), steps))
+        if rows:
+            across = len({node_of.get(rank) for rank in ranks}) > 1
+            title = _title(name, by_rank[most][0].description)
+            found.append(GroupSchedule(title, ranks, across, rows, _difference(by_rank)))
+    return sorted(found, key=lambda group: (-group.bytes, group.ranks))
+
+
+def _ranks_of(evidence: RunEvidence, rank: int, name: str) -> tuple[int, ...]:
+    record = next((record for record in evidence.ranks if record.rank == rank), None)
+    known = record.groups.get(name) if record is not None else None
+    return known or tuple(record.rank for record in evidence.ranks)
+
+
+def _title(name: str, description: str) -> str:
+    if description.startswith("mesh_"):
+        return f"group {description.removeprefix('mesh_')}"
+    return "default group" if description == "default_pg" else f"group {name}"
+
+
+def _of_step(operations: Sequence[Enqueued], ends: Sequence[int], step: int) -> Sequence[Enqueued]:
+    """Those between the ends of the steps before and of `step`; all where no step is known."""
+    if not step or len(ends) < step:
+        return operations
+    begin = ends[step - 2] if step > 1 else 0
+    return [one for one in operations if begin < one.at <= ends[step - 1]]
+
+
+def _rows(operations: Sequence[Enqueued]) -> tuple[Row, ...]:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for one in operations:
+        line = f"{one.line.file}:{one.line.line}" if one.line is not None else ""
+        key = one.operation, line, one.phase
+        counts[key] += 1
+        sizes[key] += one.bytes
+    rows = [Row(key[0], count, sizes[key], key[1], key[2]) for key, count in counts.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, -row.count, row.operation)))
+
+
+def _difference(by_rank: Mapping[int, Sequence[Enqueued]]) -> str:
+    """The first operation in which two neighbours among the members differ."""
+    for (first, ones), (second, others) in pairwise(sorted(by_rank.items())):
+        for number, (one, other) in enumerate(zip_longest(ones, others), 1):
+            if one is None or other is None or one.what != other.what:
+                return f"number {number} is {_named(one)} on rank {first} and {_named(other)} on rank {second}"
+    return ""
+
+
+def _named(one: Enqueued | None) -> str:
+    if one is None:
+        return "missing"
+    where = f" at {one.line.file.rpartition('/')[2]}:{one.line.line}" if one.line is not None else ""
+    return f"{one.operation} of {one.bytes:,} bytes{where}"

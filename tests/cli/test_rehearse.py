@@ -1,0 +1,30 @@
+"""`distdbg rehearse`: what it refuses before anything is set up."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--gpu-memory", "3", "train.py"), "no size of a device"),
+        (("--gpu-memory", "lots", "train.py"), "no size of a device"),
+        (("--gpus", "0", "train.py"), "--gpus"),
+        (("--on", "slurm", "train.py"), "--on"),
+    ],
+)
+def test_what_cannot_be_is_refused(distdbg, words, told):
+    done = distdbg("rehearse", *words)
+    assert done.code == 2 and told in done.err and "Traceback" not in done.err, done
+
+
+def test_the_options_are_those_of_a_launch_here(distdbg):
+    words = distdbg("rehearse", "--help").out.split()
+    assert {"--gpus", "--gpu-memory", "--values", "--setup", "--nodes", "--keep-layers", "--guard"} <= set(words)
+    assert not {"--partition", "--hosts", "--detach"} & set(words)
+
+
+def test_without_a_compiler_it_says_so(distdbg, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "bin").mkdir()
+    done = distdbg("rehearse", "train.py", env={"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path)})
+    assert done.code == 4 and "g++ is missing" in done.err, done

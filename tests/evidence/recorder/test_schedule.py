@@ -1,0 +1,47 @@
+"""The schedule of a rank: sizes, what must agree, and the user's line, from entries of torch's recorder."""
+
+from distdbg.evidence.recorder.schedule import read_schedule
+
+TORCH = "/opt/lib/python3.11/site-packages/torch/distributed"
+
+
+def entry(name="nccl:all_reduce", takes=((4, 8),), gives=((4, 8),), kind="Float", frames=(), at=5):
+    return {
+        "process_group": ["0", "default_pg"], "profiling_name": name, "time_created_ns": at,
+        "input_sizes": [list(shape) for shape in takes], "input_dtypes": [kind] * len(takes),
+        "output_sizes": [list(shape) for shape in gives], "output_dtypes": [kind] * len(gives),
+        "frames": [{"name": f, "filename": file, "line": line} for f, file, line in frames],
+    }  # fmt: skip
+
+
+def test_the_larger_side_counts_and_the_inputs_must_agree():
+    gather = entry("nccl:_all_gather_base", takes=[(8,)], gives=[(64,)], kind="BFloat16")
+    scatter = entry("nccl:_reduce_scatter_base", takes=[(64,)], gives=[(8,)], kind="Double")
+    found = read_schedule({"entries": [entry(), gather, scatter]})
+    assert [(one.operation, one.bytes, one.agrees) for one in found] == [
+        ("all_reduce", 128, 128), ("all_gather_into_tensor", 128, 16), ("reduce_scatter_tensor", 512, 512),
+    ]  # fmt: skip
+
+
+def test_an_exchange_of_parts_of_different_sizes_agrees():
+    ones, others = (entry("nccl:all_to_all", takes=[(size,)], gives=[(8,)]) for size in (3, 5))
+    first, second = read_schedule({"entries": [ones, others]})
+    assert first.what == second.what and first.bytes == 32
+
+
+def test_the_users_line_and_the_phase():
+    frames = (
+        ("all_gather_single", f"{TORCH}/distributed_c10d.py", 1),
+        ("unshard", f"{TORCH}/fsdp/_fully_shard/_fsdp_param_group.py", 2),
+        ("_pre_backward", f"{TORCH}/fsdp/_fully_shard/_fsdp_state.py", 3),
+        ("forward", "/home/me/gpt.py", 80),
+    )
+    before, alone = read_schedule({"entries": [entry(frames=frames), entry()]})
+    assert (before.line.file, before.line.line, before.phase) == ("/home/me/gpt.py", 80, "backward")
+    assert (alone.line, alone.phase) == (None, "")
+
+
+def test_entries_of_another_form_are_left_out():
+    broken = [None, {}, {**entry(), "process_group": None}, {**entry(), "time_created_ns": "x"}]
+    assert len(read_schedule({"entries": [*broken, entry()]})) == 1
+    assert read_schedule(None) == read_schedule({"entries": 3}) == ()

@@ -1,0 +1,90 @@
+"""`distdbg rehearse` with real torch on simulated devices: what fits, what does not, and ranks that differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gpu_box.fixtures import need_box
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+LAUNCH = Path(__file__).resolve().parents[2] / "launch"
+BEGIN = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4096, 4096).cuda())
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+
+
+@pytest.fixture
+def rehearse(distdbg, tmp_path):
+    """`rehearse(script, *options)`: (what it did, its JSON)."""
+
+    def call(script, *options, arguments=()):
+        path = script if isinstance(script, Path) else tmp_path / "train.py"
+        if path is not script:
+            path.write_text(script)
+        cache = need_box().parents[3]  # …/distdbg/gpu-box/torch-…/box-…
+        words = ("--gpus", "2", "--gpu-memory", "8GiB", "--json", *options)
+        done = distdbg("rehearse", *words, path, *arguments, env={"XDG_CACHE_HOME": str(cache)}, timeout=200)
+        assert done.out, done
+        return done, json.loads(done.out)
+
+    return call
+
+
+def test_a_job_that_fits(rehearse):
+    """FSDP2 with a checkpoint, which exchanges objects: their sizes are values, and there are none otherwise."""
+    done, report = rehearse(LAUNCH / "fsdp.py", arguments=("--steps", "3"))
+    found = report["rehearsal"]
+    assert (done.code, found["fits"], found["ran_out"], found["step"]) == (0, True, [], 3), done
+    assert [peak["rank"] for peak in found["peaks"]] == [0, 1]
+    assert all(60 << 20 < peak["allocated"] <= peak["reserved"] < 200 << 20 for peak in found["peaks"])
+    (group,) = found["groups"]
+    assert (group["ranks"], group["across"], group["difference"]) == ([0, 1], False, "")
+    counts: dict[tuple[str, str], int] = {}
+    for row in group["rows"]:
+        counts[row["operation"], row["phase"]] = counts.get((row["operation"], row["phase"]), 0) + row["count"]
+    assert counts["all_gather_into_tensor", "forward"] == 6, "three units, in each of two micro-batches"
+    assert counts["all_gather_into_tensor", "backward"] == 4, "the root stays gathered"
+    assert counts["reduce_scatter_tensor", "backward"] == 3
+    lines = {Path(row["where"].rpartition(":")[0]).name for row in group["rows"] if row["where"]}
+    assert lines == {"gpt.py", "fsdp.py"}
+
+
+def test_a_rank_that_alone_runs_out_of_memory(rehearse):
+    script = BEGIN + (
+        "for step in range(3):\n"
+        "    batch = torch.randn((64, 4096) if rank == 0 else (500_000, 4096), device='cuda')\n"
+        "    model(batch).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    line = next(n for n, text in enumerate(script.split("\n"), 1) if "batch = " in text)
+    done, report = rehearse(script)
+    assert (done.code, report["rehearsal"]["fits"], report["rehearsal"]["ran_out"]) == (1, False, [1]), done
+    cause = next(f for f in report["findings"] if f["explained_by"] is None)
+    assert (cause["id"], cause["ranks"]) == ("cuda-oom", [1]) and f"train.py:{line}" in json.dumps(cause), cause
+
+
+def test_ranks_that_differ(rehearse):
+    script = BEGIN + (
+        "for step in range(3):\n"
+        "    model(torch.randn(64, 4096, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    if rank == 0:\n"
+        "        dist.broadcast(torch.zeros(8, device='cuda'), src=0)\n"
+        "    else:\n"
+        "        dist.all_reduce(torch.zeros(8, device='cuda'))\n"
+        "    torch.cuda.synchronize()\n"
+    )
+    done, report = rehearse(script, "--hang-timeout", "10")
+    causes = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] == "error"]
+    assert done.code == 75 and [f["id"] for f in causes] == ["rank-conditional-collective"], done
+    assert causes[0]["ranks"] == [0, 1] and "train.py:13" in causes[0]["summary"], causes
+    assert report["rehearsal"]["fits"] is None

@@ -1,0 +1,84 @@
+"""What a rehearsal shows, from made records: peaks, the collectives of one step, what differs between ranks."""
+
+import pytest
+
+from distdbg.evidence.memory.growth import MemorySeries, Point
+from distdbg.evidence.recorder.schedule import Enqueued
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.rehearse.rehearsal import rehearsal
+
+GIB = 1 << 30
+LINE = Frame("train", "/home/me/train.py", 9)
+
+
+def evidence(ranks=4, per_node=2, groups=None, memory=None):
+    records = [
+        RankRecord(rank, rank % per_node, rank // per_node, f"node{rank // per_node}",
+                   groups=dict(groups or {}), memory=(memory or {}).get(rank))
+        for rank in range(ranks)
+    ]  # fmt: skip
+    return RunEvidence({}, 1, tuple(records), ())
+
+
+def series(*points):
+    return MemorySeries(
+        tuple(Point(step, 1, highest=high, reserved=held, total=8 * GIB) for step, high, held in points)
+    )
+
+
+def did(operation="all_reduce", size=8, at=1, group="0", description="default_pg", line=LINE, agrees=None):
+    return Enqueued(group, description, operation, size, size if agrees is None else agrees, at, line)
+
+
+def test_the_highest_peak_is_of_the_first_rank_that_has_it():
+    run = evidence(memory={0: series((1, GIB, 2 * GIB)), 1: series((1, GIB, GIB), (2, 3 * GIB, 4 * GIB)),
+                           2: series((2, 3 * GIB, 5 * GIB))})  # fmt: skip
+    found = rehearsal(run, {}, {})
+    assert [(p.rank, p.allocated, p.reserved, p.step) for p in found.peaks] == [
+        (0, GIB, 2 * GIB, 1), (1, 3 * GIB, 4 * GIB, 2), (2, 3 * GIB, 5 * GIB, 2),
+    ]  # fmt: skip
+    assert found.highest.rank == 1 and found.highest.total == 8 * GIB
+    assert rehearsal(evidence(), {}, {}).highest is None
+
+
+def test_only_the_last_step_that_all_ranks_ended_is_shown():
+    schedule = [did(at=at, size=at) for at in (1, 5, 11, 15, 21, 25)]
+    found = rehearsal(evidence(), {0: schedule, 1: schedule}, {0: [10, 20, 30], 1: [10, 20]})
+    (group,) = found.groups
+    assert found.step == 2
+    assert [(row.operation, row.count, row.bytes, row.where) for row in group.rows] == [
+        ("all_reduce", 2, 26, "/home/me/train.py:9")
+    ]
+
+
+@pytest.mark.parametrize(("ranks", "across"), [((0, 1), False), ((0, 2), True), ((0, 1, 2, 3), True)])
+def test_a_group_is_inside_a_node_or_across(ranks, across):
+    run = evidence(groups={"7": ranks})
+    found = rehearsal(run, {0: [did(group="7", description="mesh_tp")]}, {})
+    assert [(g.title, g.ranks, g.across) for g in found.groups] == [("group tp", ranks, across)]
+
+
+def test_what_first_differs_between_ranks_is_named():
+    ones, others = [did(), did(size=4), did()], [did(), did("broadcast", size=4), did()]
+    (group,) = rehearsal(evidence(), {0: ones, 3: others}, {}).groups
+    assert "number 2" in group.difference and "rank 0" in group.difference and "broadcast" in group.difference
+    (group,) = rehearsal(evidence(), {0: ones, 1: ones[:2]}, {}).groups
+    assert "number 3" in group.difference and "missing" in group.difference
+
+
+def test_sizes_that_may_differ_do_not():
+    ones, others = [did("gather", size=90, agrees=8)], [did("gather", size=8, agrees=8)]
+    (group,) = rehearsal(evidence(), {0: ones, 1: others}, {}).groups
+    assert not group.difference
+
+
+def test_groups_of_one_name_on_different_ranks_are_different_groups():
+    """Tensor-parallel groups have one name on all ranks of their mesh, and other members."""
+    run = evidence()
+    records = [
+        RankRecord(r.rank, 0, 0, "n", groups={"2": (0, 1) if r.rank < 2 else (2, 3)}) for r in run.ranks
+    ]  # fmt: skip
+    run = RunEvidence({}, 1, tuple(records), ())
+    found = rehearsal(run, {rank: [did(group="2", size=rank + 1, agrees=1)] for rank in range(4)}, {})
+    assert sorted(g.ranks for g in found.groups) == [(0, 1), (2, 3)] and not any(g.difference for g in found.groups)
