@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,15 +13,19 @@ from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli.launch import LaunchCommand, launch
 from distdbg.cli.launch import command as launch_command
-from distdbg.errors import ToolMissing
+from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
+from distdbg.rehearse.fitting import GPUS, Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
+
+    from distdbg.rundir import RunDir
 
 #: Options of a launch that say where a job runs: a rehearsal runs here.
 _ELSEWHERE = {"on", "hosts", "detach", "dry_run", "memory", "slurm_options", "template", "partition", "time",
               "account", "qos", "gpus_per_node", "constraint", "container_image", "container_python", "signal_before",
               "on_preempt", "max_requeues", "exclude_culprit", "torchrun_nproc_per_node"}  # fmt: skip
+_MOST_GPUS = 16
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 #: A rank that waits takes no CPU here, and one that works does: a hang is told early, and ends the job.
 _HANG_TIMEOUT_S = "60"
@@ -45,6 +48,24 @@ class Size(click.ParamType[int]):
         return size
 
 
+class Fitting(click.ParamType[Fit]):
+    """`batch-size=1:64`, `gpus=1:16`."""
+
+    name = "NAME=LOW:HIGH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fit:  # noqa: ANN401
+        if isinstance(value, Fit):
+            return value
+        found = re.fullmatch(r"-{0,2}([A-Za-z][\w.-]{0,60})=(\d{1,9}):(\d{1,9})", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not NAME=LOW:HIGH, as batch-size=1:64 or gpus=1:16", param, ctx)
+        low, high = int(found[2]), int(found[3])
+        if not 1 <= low <= high or (found[1] == GPUS and high > _MOST_GPUS):
+            most = f"; a node has at most {_MOST_GPUS} GPUs" if found[1] == GPUS else ""
+            self.fail(f"{value!r}: the numbers go from at least 1 upwards{most}", param, ctx)
+        return Fit(found[1], low, high)
+
+
 class RehearseCommand(LaunchCommand):
     """Reads torchrun's spellings, as a launch does."""
 
@@ -60,49 +81,48 @@ class RehearseCommand(LaunchCommand):
             formatter.write_dl(launchs)
 
 
-_OWN = ("gpus", "gpu_memory", "values", "setup_only", "as_json", "nodes")
+_OWN = ("gpus", "gpu_memory", "fit", "values", "setup_only", "as_json", "nodes")
 
 
-@exits(LAUNCHES | {4: "the simulated devices cannot be set up here"}, of_job=True)
+@exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
 @click.command(
     cls=RehearseCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )
 @click.option(
-    "--gpus", type=click.IntRange(1, 16), default=8, show_default=True, help="GPUs of each node, a rank each."
+    "--gpus", type=click.IntRange(1, _MOST_GPUS), default=8, show_default=True, help="GPUs of each node, a rank each."
 )
 @click.option("--gpu-memory", type=Size(), default="80GiB", show_default=True, help="Memory of each GPU.")
+@click.option(
+    "--fit", type=Fitting(), help="Search the largest value of an option of SCRIPT that fits, or the fewest gpus."
+)
 @click.option("--values", is_flag=True, help="Compute each operator on the CPU: right values, slowly.")
 @click.option("--setup", "setup_only", is_flag=True, help="Set up the simulated devices, say where, and exit.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `rehearsal`).")
 def command(
-    gpus: int, gpu_memory: int, *, values: bool, setup_only: bool, as_json: bool, program: tuple[str, ...],
+    gpus: int, gpu_memory: int, *, fit: Fit | None, values: bool, setup_only: bool, as_json: bool,
+    program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Run SCRIPT on simulated GPUs: whether it fits, what fills them, and which collectives each step has.
 
     \b
     distdbg rehearse --nodes 2 --gpus 8 --gpu-memory 80GiB train.py --steps 3
-    distdbg rehearse --setup
+    distdbg rehearse --fit batch-size=1:64 train.py --steps 3
+    distdbg rehearse --fit gpus=1:16 train.py --steps 3
 
     The script runs unmodified with the CUDA build of torch; its allocator and process groups are real, and kernels
     compute nothing. It needs no GPU. Let it do three steps.
     """
-    with _devices(gpus, gpu_memory, values=values, only=setup_only):
-        if setup_only:
-            return
-        given = {**options, "memory": True, "memory_steps": options["memory_steps"] or _SNAPSHOT_STEPS}
-        given |= dict.fromkeys(_ELSEWHERE - {"memory"})
-        given |= {"on": "local", "slurm_options": (), "torchrun_nproc_per_node": str(gpus), "detach": False}
-        given["hang_timeout"] = options["hang_timeout"] or _HANG_TIMEOUT_S
-        given["on_hang"] = options["on_hang"] or "kill"
-        given["guards"] = (*(() if values else _guards_of_values()), *options["guards"])
-        given["show_ranks"] = options["show_ranks"] or ("none" if as_json else None)
-        os.environ["DISTDBG_KEEP_OPERATIONS"] = "on"
-        config = given.pop("config")
-        code, run = launch(config, dry_run=False, detach=False, program=program, options=given)
+    if setup_only:
+        click.echo(str(_set_up()))
+        return
+    job = _Job(gpu_memory, values, program, options, quiet=as_json or fit is not None)
+    if fit is not None:
+        sys.exit(_search(job, fit, gpus, as_json=as_json))
+    code, run = job.rehearse(gpus, program)
     if run is not None:
-        _show(run, f"{options['nodes'] or 1} x {gpus} GPUs of {_gib(gpu_memory)}", as_json=as_json)
+        _show(run, job.devices(gpus), as_json=as_json)
     sys.exit(code)
 
 
@@ -111,12 +131,74 @@ command.params += [
 ]
 
 
-@contextmanager
-def _devices(gpus: int, memory: int, *, values: bool, only: bool) -> Iterator[None]:
-    """This process and what it starts see the simulated devices."""
+class _Job:
+    """A script that is rehearsed once or several times on devices of one size."""
+
+    def __init__(
+        self, memory: int, values: bool, program: tuple[str, ...], options: dict[str, Any], *, quiet: bool
+    ) -> None:  # fmt: skip
+        self._memory, self._values, self.program = memory, values, program
+        self._nodes = options["nodes"] or 1
+        given = {**options, "memory": True, "memory_steps": options["memory_steps"] or _SNAPSHOT_STEPS}
+        given |= dict.fromkeys(_ELSEWHERE - {"memory"})
+        given |= {"on": "local", "slurm_options": (), "detach": False}
+        given["hang_timeout"] = options["hang_timeout"] or _HANG_TIMEOUT_S
+        given["on_hang"] = options["on_hang"] or "kill"
+        given["guards"] = (*(() if values else _guards_of_values()), *options["guards"])
+        given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
+        self._config = given.pop("config")
+        self._given = given
+
+    def rehearse(self, gpus: int, program: tuple[str, ...]) -> tuple[int, RunDir | None]:
+        """The exit code of the job, and its run. Raises ToolMissing without simulated devices."""
+        from distdbg.rehearse.gpu_box.box import gpu_box
+
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        os.environ["DISTDBG_KEEP_OPERATIONS"] = "on"
+        size, values = str(self._memory), self._values
+        with gpu_box(_set_up(), devices=gpus, memory=size, values=values, shadow=values) as box:
+            os.environ.update(box.environment(_BEFORE))
+            options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
+            return launch(self._config, dry_run=False, detach=False, program=program, options=options)
+
+    def devices(self, gpus: int) -> str:
+        from distdbg.evidence.memory.answer import gib
+
+        return f"{self._nodes} x {gpus} GPUs of {gib(self._memory)}"
+
+
+#: Paths that processes had without simulated devices.
+_BEFORE = {name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+
+
+def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:
+    """Rehearse until the answer is known, and show it. The exit code: 0 where something fits, 10 where nothing does,
+    else that of a job which ended for another reason than its memory."""
+    from distdbg.cli import _answer
+    from distdbg.rehearse.document import Try, fit_document
+    from distdbg.rehearse.reading import read_rehearsal
+
+    tries: list[Try] = []
+    while (value := fit.next_value({one.value: one.fits for one in tries})) is not None:
+        on = value if fit.name == GPUS else gpus
+        click.echo(f"distdbg: {fit.name} {value}, on {job.devices(on)}", err=True)
+        code, run = job.rehearse(on, fit.arguments(job.program, value))
+        if run is None:
+            return code
+        rehearsed = read_rehearsal(run)
+        if rehearsed.fits is None:
+            _show(run, job.devices(on), as_json=as_json)
+            return code or EXIT_OWN_ERROR
+        tries.append(Try(value, rehearsed.fits, rehearsed.rehearsal.highest, str(run.path)))
+    best = fit.answer({one.value: one.fits for one in tries})
+    _answer.show(fit_document(fit, tries), as_json=as_json)
+    return EXIT_FINDINGS if best is None else 0
+
+
+def _set_up() -> Path:
+    """The folder of the libraries, which are made if they are not there. Raises ToolMissing where they cannot be."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from distdbg.rehearse.gpu_box.box import gpu_box
     from distdbg.rehearse.gpu_box.build import NotPossible, build, is_built
 
     try:
@@ -126,18 +208,11 @@ def _devices(gpus: int, memory: int, *, values: bool, only: bool) -> Iterator[No
     if not is_built(torch):
         click.echo(f"distdbg: setting up simulated GPUs for torch {torch}, once: a download of 0.5 GB", err=True)
     try:
-        root = build(torch)
+        return build(torch)
     except NotPossible as error:
-        raise ToolMissing(f"simulated GPUs cannot be set up here: {error}", "docs/rehearse.md says what is needed."
-                          ) from None  # fmt: skip
-    if only:
-        click.echo(str(root))
-        yield
-        return
-    with gpu_box(root, devices=gpus, memory=str(memory), values=values, shadow=values) as box:
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        os.environ.update(box.environment())
-        yield
+        raise ToolMissing(
+            f"simulated GPUs cannot be set up here: {error}", "docs/rehearse.md says what is needed."
+        ) from None
 
 
 def _guards_of_values() -> tuple[str, ...]:
@@ -146,13 +221,7 @@ def _guards_of_values() -> tuple[str, ...]:
     return tuple(f"{guard}=off" for guard in GUARDS_OF_VALUES)
 
 
-def _gib(size: int) -> str:
-    from distdbg.evidence.memory.answer import gib
-
-    return gib(size)
-
-
-def _show(run: Any, devices: str, *, as_json: bool) -> None:  # noqa: ANN401
+def _show(run: RunDir, devices: str, *, as_json: bool) -> None:
     from distdbg.cli import _answer
     from distdbg.rehearse.document import rehearsal_document
     from distdbg.rehearse.reading import read_rehearsal

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
 from distdbg.evidence.memory.answer import gib
-from distdbg.model import fold_ranks
+from distdbg.model import Report, fold_ranks
+from distdbg.rehearse.fitting import Fit
 from distdbg.rehearse.reading import RehearsedRun
 from distdbg.rehearse.rehearsal import GroupSchedule, RankPeak, Rehearsal
 from distdbg.report.document import Column, Document, Paragraph, Section, Table
@@ -25,7 +26,7 @@ _LIMITS = (
 def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Document:
     """`devices` names what was simulated; with `verdict` the document has the findings of the run, too."""
     found = run.rehearsal
-    sections = [Section("Memory", tuple(_memory(found, ended=run.report.outcome == "succeeded")))]
+    sections = [Section("Memory", tuple(_memory(found, fits=run.fits)))]
     if run.snapshot is not None:
         sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
     sections += _collectives(found)
@@ -34,11 +35,42 @@ def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Doc
         run.report if verdict else replace(run.report, run={}, findings=(), unknown=run.unknown),
         title=f"rehearsal on {devices}",
         sections=tuple(sections),
-        json_keys=lambda: {"rehearsal": _plain(found, ended=run.report.outcome == "succeeded")},
+        json_keys=lambda: {"rehearsal": _plain(found, run.fits)},
     )
 
 
-def _memory(found: Rehearsal, *, ended: bool) -> Iterator[Paragraph | Table]:
+@dataclass(frozen=True)
+class Try:
+    """One rehearsal of a search. `peak` is the highest that was seen, None where no step ended; `run` its directory."""
+
+    value: int
+    fits: bool
+    peak: RankPeak | None
+    run: str
+
+
+def fit_document(fit: Fit, tries: Sequence[Try]) -> Document:
+    best = fit.answer({one.value: one.fits for one in tries})
+    if best is None:
+        words = f"Nothing from {fit.low} to {fit.high} fits." if fit.fewest else f"Not even {fit.name} {fit.low} fits."
+    else:
+        words = f"{best} GPUs a node are enough." if fit.fewest else f"The largest {fit.name} that fits is {best}."
+    figures = (Column(title, number=True) for title in ("allocated", "reserved"))
+    columns = (Column(fit.name, number=True), Column("fits"), *figures, Column("run", code=True))
+    rows = tuple(
+        (str(one.value), "yes" if one.fits else "no", gib(one.peak.allocated) if one.peak else "",
+         gib(one.peak.reserved) if one.peak else "", one.run.rpartition("/")[2])
+        for one in sorted(tries, key=lambda one: one.value)
+    )  # fmt: skip
+    return Document(
+        Report(None, ()),
+        title=f"rehearsal of {fit.name} from {fit.low} to {fit.high}",
+        sections=(Section("", (Paragraph(words, "strong"), Table(columns, rows))),),
+        json_keys=lambda: {"fit": {"name": fit.name, "best": best, "tries": [asdict(one) for one in tries]}},
+    )
+
+
+def _memory(found: Rehearsal, *, fits: bool | None) -> Iterator[Paragraph | Table]:
     highest = found.highest
     if found.ran_out:
         one = len(found.ran_out) == 1
@@ -47,7 +79,7 @@ def _memory(found: Rehearsal, *, ended: bool) -> Iterator[Paragraph | Table]:
     elif highest is None:
         yield Paragraph("The peak is not known: no rank came to the end of a step that used its device.", "strong")
     else:
-        lead = "It fits: the peak is" if ended else "The job did not come to its end. Until then the peak is"
+        lead = "It fits: the peak is" if fits else "The job did not come to its end. Until then the peak is"
         yield Paragraph(
             f"{lead} {gib(highest.allocated)} of {gib(highest.total)}, on rank {highest.rank} by step "
             f"{highest.step}. The allocator held {gib(max(peak.reserved for peak in found.peaks))} at most.", "strong",
@@ -88,14 +120,14 @@ def _schedule(group: GroupSchedule) -> Iterator[Paragraph | Table]:
         yield Paragraph(f"and {sum(row.count for row in rest)} smaller ones", "dim")
 
 
-def _plain(found: Rehearsal, *, ended: bool) -> Mapping[str, object]:
+def _plain(found: Rehearsal, fits: bool | None) -> Mapping[str, object]:
     """The JSON form: the dataclasses' fields."""
 
     def peak(one: RankPeak) -> Mapping[str, object]:
         return asdict(one)
 
     return {
-        "fits": False if found.ran_out else True if found.peaks and ended else None,
+        "fits": fits,
         "ran_out": found.ran_out,
         "step": found.step,
         "peaks": [peak(one) for one in found.peaks],

@@ -31,6 +31,13 @@ class RehearsedRun:
     snapshot: MemoryAnswer | None
     unknown: tuple[Unknown, ...]
 
+    @property
+    def fits(self) -> bool | None:
+        """None where the job did not come to its end, for another reason than its memory."""
+        if self.rehearsal.ran_out:
+            return False
+        return True if self.rehearsal.peaks and self.report.outcome == "succeeded" else None
+
 
 def read_rehearsal(run: RunDir) -> RehearsedRun:
     """Of the newest attempt. What cannot be read is unknown."""

@@ -10,6 +10,9 @@ import pytest
         (("--gpu-memory", "lots", "train.py"), "no size of a device"),
         (("--gpus", "0", "train.py"), "--gpus"),
         (("--on", "slurm", "train.py"), "--on"),
+        (("--fit", "batch-size", "train.py"), "NAME=LOW:HIGH"),
+        (("--fit", "batch-size=9:3", "train.py"), "upwards"),
+        (("--fit", "gpus=1:64", "train.py"), "at most 16"),
     ],
 )
 def test_what_cannot_be_is_refused(distdbg, words, told):

@@ -72,6 +72,19 @@ def test_a_rank_that_alone_runs_out_of_memory(rehearse):
     assert (cause["id"], cause["ranks"]) == ("cuda-oom", [1]) and f"train.py:{line}" in json.dumps(cause), cause
 
 
+def test_the_largest_batch_that_fits(rehearse):
+    script = BEGIN + (
+        "import sys\n"
+        "for step in range(2):\n"
+        "    model(torch.randn(int(sys.argv[-1]) * 200_000, 4096, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done, report = rehearse(script, "--gpus", "1", "--fit", "batch=1:2")
+    found = report["fit"]
+    assert (done.code, found["name"], found["best"]) == (0, "batch", 1), done
+    assert [(one["value"], one["fits"]) for one in found["tries"]] == [(1, True), (2, False)]
+
+
 def test_ranks_that_differ(rehearse):
     script = BEGIN + (
         "for step in range(3):\n"
