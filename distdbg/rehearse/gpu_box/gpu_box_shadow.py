@@ -19,20 +19,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: Of torch.distributed: their sizes are values on the device.
-_OF_OBJECTS = (
-    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
-    "recv_object_list",
-)  # fmt: skip
-
 
 def autoload() -> None:
     if os.environ.get("GPU_BOX_SHADOW") == "1":
         shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
         return
     for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
-        for name in _OF_OBJECTS:
-            if (function := getattr(module, name, None)) is not None:
+        for name, function in list(vars(module).items()):  # all_gather_object, broadcast_object_list, …
+            if name.endswith(("_object", "_object_list")) and not name.startswith("_"):
                 setattr(module, name, _with_values(function))
 
 
