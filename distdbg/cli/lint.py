@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, metavar="PATHS...")
 @click.option("--select", multiple=True, metavar="ID[,ID]", help="Check these findings only.")
 @click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not check these findings.")
+@click.option("--all", "everything", is_flag=True, help="Show findings of severity info, too.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Skip files and folders of this name.")
 @click.option(
     "--json",
@@ -49,6 +51,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    everything: bool,
     exclude: tuple[str, ...],
     form: str | None,
     fix: bool,
@@ -77,7 +80,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
         )
     _warn_of_misspelt_ids(sources.values())
     findings, unknown = _lint(sources, settings.wanted, fix=fix, cached=not (no_cache or by_stdin))
-    _show(findings, unknown, len(sources), form)
+    shown = [_in_cells(f, sources) for f in findings if everything or select or f.severity != "info"]
+    _show(shown, unknown, len(sources) - len(unknown), form, hidden=len(findings) - len(shown))
     errors = any(finding.severity == "error" for finding in findings)
     sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
 
@@ -128,7 +132,21 @@ def _correct(path: str, text: str, edits: tuple[Insert, ...]) -> str:
     return corrected
 
 
-def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str | None) -> None:
+def _in_cells(finding: Finding, sources: dict[str, SourceText]) -> Finding:
+    """The finding, of a notebook with cells and lines in them."""
+    if not any(sources[cited.path].is_notebook for cited in finding.evidence):
+        return finding
+    evidence = []
+    for cited in finding.evidence:
+        source = sources[cited.path]
+        if source.is_notebook and cited.line is not None:
+            cell, line = source.in_cell(cited.line)
+            cited = replace(cited, line=line, where=f"cell {cell}, {cited.where}")  # noqa: PLW2901
+        evidence.append(cited)
+    return replace(finding, evidence=tuple(evidence))
+
+
+def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str | None, *, hidden: int) -> None:
     from distdbg import __version__
     from distdbg.lint import docs
     from distdbg.model import Report
@@ -143,7 +161,7 @@ def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str
         lines = (
             lint_forms.as_github(findings, unknown)
             if form == "github"
-            else lint_forms.as_lines(findings, unknown, files, color=sys.stdout.isatty())
+            else lint_forms.as_lines(findings, unknown, files, hidden=hidden, color=sys.stdout.isatty())
         )
         for line in lines:
             click.echo(line)

@@ -74,9 +74,10 @@ ENTRIES = (
         lint=LintDoc(
             severity="error",
             title="several ranks write the same file",
-            how_seen="No `if` about the rank, in the function of a save or in its callers, restricts it to one "
-            "rank, and no rank is part of the path. Only the run can show whether the paths are really "
-            "the same.",
+            how_seen="Of torch.save, torch.jit.save, safetensors, save_pretrained, removed checkpoints, and "
+            "folders that are made without exist_ok: no `if` about the rank, in the function or in its callers, "
+            "restricts it to one rank, and no rank is part of the path. Only the run can show whether the paths are "
+            "really the same.",
             remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
         ),
     ),

@@ -11,6 +11,7 @@ from functools import cached_property
 from distdbg.lint.script.events import Events
 from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
+from distdbg.lint.script.roles import Roles
 from distdbg.lint.script.script import Script
 from distdbg.lint.script.values import ValueFlow
 from distdbg.lint.script.words import Needs
@@ -53,6 +54,10 @@ class Context:
     @cached_property
     def ranks(self) -> Ranks:
         return Ranks(self.script, self.values)
+
+    @cached_property
+    def roles(self) -> Roles:
+        return Roles(self.script, self.values)
 
     @cached_property
     def events(self) -> Events:

@@ -117,7 +117,7 @@ def test_github_form(tmp_path: Path) -> None:
         ("broken.py", "def f(:\n", "no Python of this version"),
         ("latin.py", b"x = '\xe9'\n", "encoding"),
         ("claims.py", b"# -*- coding: no-such-thing -*-\n", "unknown encoding"),
-        ("zero.py", b"x = 1\0\n", "null"),
+        ("zero.py", b"x = 1\n\0\n", "line 2 has a NUL byte"),
         ("deep.py", "x = " + "(" * 5000 + ")" * 5000, "line 1"),
         ("minus.py", "x = " + "-" * 100_000 + "1", "deep"),
         ("huge.py", "x = 1\n" * 700_000, "larger"),
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, name: str, tex
     done = lint(tmp_path)
     assert done.exit_code == 5, done.output
     assert f"{name}: skipped, because " in done.stdout and because in done.stdout
-    assert "in 2 files, 1 skipped" in done.stdout
+    assert "nothing found in 1 file, 1 skipped" in done.stdout
 
 
 def test_deep_but_legal_code_is_read() -> None:
@@ -164,7 +164,29 @@ def test_a_notebook_s_code_cells_are_read(tmp_path: Path) -> None:
         {"cell_type": "code", "source": MISTAKE},
     ]
     done = lint(written(tmp_path, "train.ipynb", json.dumps({"cells": cells})))
-    assert done.exit_code == 10 and "missing-zero-grad" in done.stdout
+    assert done.exit_code == 10 and "train.ipynb:cell 3:8:9 error missing-zero-grad" in done.stdout
+    report = json.loads(lint(tmp_path / "train.ipynb", "--json").stdout)
+    cited = report["findings"][0]["evidence"][0]
+    assert (cited["line"], cited["where"]) == (8, "cell 3, column 9")
+
+
+def test_a_file_of_another_kind_is_named_and_skipped(tmp_path: Path) -> None:
+    done = lint(written(tmp_path, "notes.txt", "x = 1\n"))
+    assert done.exit_code == 5 and "its name ends in .txt" in done.stdout
+    assert done.stdout.splitlines()[-1] == "nothing was linted: 1 file skipped"
+    for name, text in (("train", MISTAKE), ("train.slurm", f"#!/usr/bin/env python3\n{MISTAKE}")):
+        assert lint(written(tmp_path, name, text)).exit_code == 10
+
+
+def test_what_many_good_scripts_do_is_shown_on_request(tmp_path: Path) -> None:
+    text = MISTAKE.replace(
+        "        model(x)", "        loss = model(x.cuda())\n        optimizer.zero_grad()\n        loss"
+    ).replace("optimizer.step()", "optimizer.step()\n        print(loss.item())")
+    path = written(tmp_path, "train.py", text)
+    assert lint(path).stdout == "nothing found, 1 info (--all shows) in 1 file\n"
+    assert json.loads(lint(path, "--json").stdout)["findings"] == []
+    for options in (["--all"], ["--select", "sync-in-step"]):
+        assert "info sync-in-step" in lint(path, *options).stdout
 
 
 def test_comments_silence_a_line_or_a_file(tmp_path: Path) -> None:
@@ -199,7 +221,7 @@ def test_an_editor_gives_a_file_by_standard_input(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(cli, [*given, "train.py"], input=MISTAKE)
     assert done.exit_code == 10 and done.stdout.startswith("train.py:8:9 error ")
     done = CliRunner().invoke(cli, [*given, "train.ipynb"], input=json.dumps({"cells": [CELL]}))
-    assert done.exit_code == 10 and done.stdout.startswith("train.ipynb:8:9 error ")
+    assert done.exit_code == 10 and done.stdout.startswith("train.ipynb:cell 1:8:9 error ")
     for wrong in ((str(ours),), ("--fix",)):
         failed = CliRunner().invoke(cli, ["lint", "--stdin", *wrong], input=MISTAKE).exception
         assert isinstance(failed, UsageError)

@@ -9,6 +9,7 @@ import fnmatch
 import io
 import json
 import os
+import re
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ from distdbg.whole_file import write_whole
 
 _KEYS = ("select", "ignore", "exclude")
 _SUFFIXES = (".py", ".ipynb")
+#: a file of any other ending is a script only where its first line says so
+_ENDINGS = ("", ".py", ".pyw", ".pyi")
+_NAMES_PYTHON = re.compile(rb"#![^\n]*python")
 #: never entered by themselves; a path that is named on the command line always is
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "build", "dist", "distdbg-runs"}
 
@@ -96,10 +100,17 @@ class SourceText:
     path: str
     text: str | None
     because: str = ""
+    #: of a notebook: number of each code cell, Markdown cells counted, and its first line in `text`
+    cells: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_notebook(self) -> bool:
         return self.path.endswith(".ipynb")
+
+    def in_cell(self, line: int) -> tuple[int, int]:
+        """(cell, line in the cell) of a line of the text."""
+        cell, first = next(c for c in reversed(((1, 1), *self.cells)) if c[1] <= line)
+        return cell, line - first + 1
 
 
 def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[SourceText]:
@@ -145,7 +156,11 @@ def source_of(name: str, raw: bytes) -> SourceText:
         if len(raw) > MOST_BYTES:
             return SourceText(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
         if name.endswith(".ipynb"):
-            return SourceText(name, _notebook(raw))
+            text, cells = _notebook(raw)
+            return SourceText(name, text, cells=cells)
+        ending = Path(name).suffix
+        if ending not in _ENDINGS and not _NAMES_PYTHON.match(raw):
+            return SourceText(name, None, f"its name ends in {ending}: scripts end in .py, notebooks in .ipynb")
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
         return SourceText(name, raw.decode(encoding))
     except UnicodeDecodeError as error:
@@ -154,7 +169,7 @@ def source_of(name: str, raw: bytes) -> SourceText:
         return SourceText(name, None, str(error) or type(error).__name__)
 
 
-def _notebook(raw: bytes) -> str:
+def _notebook(raw: bytes) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The code cells one below the other; what only a notebook understands becomes empty lines."""
     try:
         page: Any = json.loads(raw)
@@ -164,13 +179,15 @@ def _notebook(raw: bytes) -> str:
     if not isinstance(cells, list):
         raise ValueError("it is no notebook: it has no cells")  # noqa: TRY004
     lines: list[str] = []
-    for cell in cells:
+    begins: list[tuple[int, int]] = []
+    for number, cell in enumerate(cells, start=1):
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source") or ""
             text = source if isinstance(source, str) else "".join(map(str, source)) if isinstance(source, list) else ""
+            begins.append((number, len(lines) + 1))
             whole = text.lstrip().startswith("%%")  # the cell is in another language
             lines += ["" if whole or line.lstrip().startswith(("%", "!", "?")) else line for line in text.split("\n")]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", tuple(begins)
 
 
 def write_source(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 _WHICH = (
-    r"(?:fs_local|data_parallel|tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|"
+    r"(?:distributed|slurm|mpi|hvd|fs_local|data_parallel|tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|"
     r"current|this)"
 )
 _MAIN = r"(?:main|master|primary|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"

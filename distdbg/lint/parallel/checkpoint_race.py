@@ -7,29 +7,41 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import argument, names_in
+from distdbg.lint.script.script import argument, has_stars, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
 _REMOVES = {"remove", "unlink", "rmtree"}
+#: of functions and methods that save: the place and the name of the path
+_SAVES = {
+    "torch.save": (1, "f"),
+    "torch.jit.save": (1, "f"),
+    "safetensors.torch.save_file": (1, "filename"),
+    "safetensors.torch.save_model": (1, "filename"),
+    "save_pretrained": (0, "save_directory"),
+}
+_SAVES_BY_NAME = {name.rpartition(".")[2] for name in _SAVES}
+_MAKES = ("makedirs", "mkdir")
 
 #: without these words there is nothing to check
-NEEDS = ({"save", *_REMOVES}, RANK_WORDS)
+NEEDS = ({f"{name}(" for name in (*_SAVES_BY_NAME, *_REMOVES, *_MAKES)}, RANK_WORDS)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if not any(_path(context, call) for call in context.script.calls("save", *_REMOVES)):
+    writes = [call for call in context.script.calls(*_SAVES_BY_NAME, *_REMOVES) if _path(context, call) is not None]
+    if not writes and not context.script.calls(*_MAKES):
         return
     if not context.distributed or (not context.ranks.known and not context.starts_group):
         return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
     yield from _local_rank_only(context)
-    for call in context.script.calls("save", *_REMOVES):
+    yield from _made_by_all(context)
+    for call in writes:
         path = _path(context, call)
         if path is None or context.ranks.guarded(call) or _for_this_rank(context, path):
             continue
-        saves = context.script.last_names[call] == "save"
+        saves = context.script.last_names[call] in _SAVES_BY_NAME
         sure = saves and _certain(context, call, path)
         does = "saves" if saves else "removes"
         yield Hit(
@@ -41,13 +53,36 @@ def check(context: Context) -> Iterator[Hit]:
 
 
 def _path(context: Context, call: ast.Call) -> ast.expr | None:
-    """The path of a save by torch, or of a removed checkpoint."""
-    if context.script.call_names[call] == "torch.save":
-        return argument(call, 1, "f")
+    """The path of a save, or of a removed checkpoint."""
+    name = context.script.call_names[call]
+    if name.endswith(".save_pretrained") and isinstance(call.func, ast.Attribute):
+        if argument(call, -1, "is_main_process") is not None or has_stars(call):
+            return None  # it asks for the rank itself
+        name = "save_pretrained"
+    if name in _SAVES:
+        return argument(call, *_SAVES[name])
     if context.script.last_names[call] in _REMOVES and isinstance(call.func, ast.Attribute) and call.args:
         path = call.args[0]
         return path if any(_CHECKPOINT.search(w) for w in names_in(path)) else None
     return None
+
+
+def _made_by_all(context: Context) -> Iterator[Hit]:
+    """A folder that each rank makes where it is not there yet: the second one to make it fails."""
+    script = context.script
+    if script.calls("spawn", "Process"):
+        return  # what starts the ranks may make it before
+    for call in script.calls(*_MAKES):
+        exist_ok = argument(call, -1, "exist_ok")
+        if exist_ok is not None or has_stars(call) or any(isinstance(o, ast.Try) for o in script.above(call)):
+            continue
+        of_os = script.call_names[call] in ("os.makedirs", "os.mkdir")
+        path = call.args[0] if of_os and call.args else None
+        if path is None or context.ranks.guarded(call) or _for_this_rank(context, path):
+            continue
+        if _certain(context, call, path):
+            text = f"every rank that comes here makes {script.source(path)[:60]}: all but the first one fail"
+            yield Hit(call, text, severity="warning")
 
 
 def _for_this_rank(context: Context, path: ast.expr) -> bool:
@@ -90,6 +125,9 @@ def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:
 
 def _plain_test(test: ast.expr) -> bool:
     """`epoch % 5 == 0`, `__name__ == '__main__'`: a question that does not hide one about the rank."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Attribute(attr="exists" | "isdir" | "is_dir"))):
+            return True
     words = names_in(test)
     return all(
         re.search(r"epoch|step|iter|every|freq|interval|save|best|acc|loss|score|args|__", w) for w in words

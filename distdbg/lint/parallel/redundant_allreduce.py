@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
-from distdbg.lint.script.events import STEPS
+from distdbg.lint.script.events import STEPS, TrainingEvent
 from distdbg.lint.script.script import LOOPS, names_in
 
 _HELD_BACK = re.compile(
@@ -21,6 +21,9 @@ _STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
 
+#: first parts of the names of contexts that have nothing to do with gradients of other ranks
+_KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings", "time"}
+
 
 def check(context: Context) -> Iterator[Hit]:
     if _HELD_BACK.search(context.script.text):
@@ -31,10 +34,31 @@ def check(context: Context) -> Iterator[Hit]:
     found = False
     for one in accumulations(context) if context.distributed else ():
         found = True
-        yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
+        if not _in_unknown_context(context, one.backward):
+            yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     if not found:
         yield from _in_a_train_step(context)
         yield from _in_a_branch(context)
+
+
+def _in_unknown_context(context: Context, backward: TrainingEvent) -> bool:
+    """Under a `with` of something that neither torch nor this file shows: it may be no_sync in other words."""
+    for node in (backward.call, backward.top):
+        for outer in context.script.above(node):
+            if isinstance(outer, (ast.With, ast.AsyncWith)) and any(
+                _unknown(context, i.context_expr) for i in outer.items
+            ):
+                return True
+    return False
+
+
+def _unknown(context: Context, manager: ast.expr) -> bool:
+    if context.values.sites(manager, "autocast"):
+        return False
+    if not isinstance(manager, ast.Call):
+        return True  # made elsewhere: `with ctx:`
+    root = context.script.call_names[manager].partition(".")[0]
+    return root not in _KNOWN_CONTEXTS and not context.values.callees(manager)
 
 
 def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:

@@ -19,6 +19,8 @@ def parse(text: str) -> ast.Module:
     """A script as a tree. Raises UnreadableScript."""
     if len(text) > MOST_BYTES:
         raise UnreadableScript(f"it is larger than {MOST_BYTES // 1_000_000} MB")
+    if "\0" in text:
+        raise UnreadableScript(f"line {text.count(chr(10), 0, text.index(chr(0))) + 1} has a NUL byte: it is no text")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the file's own questionable escapes are not ours to print

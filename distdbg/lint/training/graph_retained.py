@@ -67,6 +67,8 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
         # around a loop over micro-batches, the loop that steps
         around = [outer for outer in script.loops_around(loop)[:1] if context.loops.trains(outer)]
         step = around[0] if around and not context.loops.trains(loop) else loop
+        # a list that each batch makes anew holds the graphs of that batch only
+        step = next((outer for outer in script.loops_around(loop) if context.loops.kinds[outer] == "batch"), step)
         if not _outlives(context, step, target) or _summed_for_backward(context, target):
             continue
         if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
@@ -107,7 +109,11 @@ def _carries(value: ast.expr, carrier: str) -> bool:
 
 
 def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
-    """It is not made anew inside the loop."""
+    """It is not made anew inside the loop, nor is what holds it."""
+    if isinstance(target, (ast.Subscript, ast.Attribute)) and not _outlives(context, loop, target.value):
+        made = [n for n in ast.walk(target.value) if isinstance(n, ast.Name)]
+        if made and made[0].id != "self":
+            return False
     key = context.values.key(target)
     if key is None:
         return isinstance(target, ast.Subscript) and _outlives(context, loop, target.value)

@@ -15,6 +15,9 @@ _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 #: without these words there is nothing to check
 NEEDS = ({"DistributedSampler"},)
 
+#: calls that keep or ask a sampler, and leave its epoch alone
+_TAKES_ONLY = {"BatchSampler", "DataLoader", "isinstance", "len", "print", "iter", "hasattr", "getattr", "append"}
+
 
 def check(context: Context) -> Iterator[Hit]:
     if not re.search(r"DistributedSampler", context.script.text) or context.frameworks:
@@ -23,6 +26,7 @@ def check(context: Context) -> Iterator[Hit]:
     if with_epoch is None:
         return
     shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(s)]
+    shuffled = [s for s in shuffled if not _in_other_hands(context, s)]
     without_epoch = [s for s in shuffled if not _for_eval(context, s)]
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return
@@ -58,6 +62,25 @@ def _samplers(context: Context, loader: ast.Call) -> set[ast.Call]:
             if isinstance(given, ast.Call):  # BatchSampler(sampler, …)
                 found |= {s for a in given.args for s in context.values.sites(a, "sampler")}
     return found
+
+
+def _in_other_hands(context: Context, sampler: ast.Call) -> bool:
+    """Given to something that this file does not hold: it may well call set_epoch."""
+    for call in context.script.all(ast.Call):
+        if call is sampler or context.values.kind(call) or context.values.callees(call):
+            continue
+        if context.script.last_names[call] in _TAKES_ONLY:
+            continue
+        given = (*call.args, *(k.value for k in call.keywords))
+        if any(isinstance(g, (ast.Name, ast.Attribute, ast.Call)) and _is(context, g, sampler) for g in given):
+            return True
+    return False
+
+
+def _is(context: Context, node: ast.expr, sampler: ast.Call) -> bool:
+    return node is sampler or (
+        isinstance(node, (ast.Name, ast.Attribute)) and sampler in context.values.sites(node, "sampler")
+    )
 
 
 def _shuffles(sampler: ast.Call) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
+from distdbg.lint.script.roles import Role
 from distdbg.lint.script.script import Loop, names_in
 
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
@@ -14,6 +16,10 @@ _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_ac
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
+
+#: the gradients are freed or set by hand
+_CLEARS_LATER = ("zero_grad_", "zero_grad_buffer", "clear_grad", "clear_gradients", "zero_grads", "optimizer_zero_grad")
+_MAY_CLEAR = re.compile(r"zero|clear|reset|before|pre_|_start|_begin|hook|callback|optim", re.IGNORECASE)
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -25,7 +31,11 @@ def check(context: Context) -> Iterator[Hit]:
         back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
         if not steps or not back or any(e.kind == "zero" for e in does):
             continue
-        if not _plain(context, steps) or _cleared_by_others(context, loop):
+        roles = [_role(context, step) for step in steps]
+        if not all(roles) or _cleared_by_others(context, loop):
+            continue
+        known = all(role.of_torch for role in roles)
+        if not known and (context.frameworks or context.script.calls(*_CLEARS_LATER) or _hands_over(context, loop)):
             continue
         around = context.script.loops_around(loop)
         outside = any(context.script.contains([loop, *around][-1], node) for node in context.events.of("zero"))
@@ -36,18 +46,26 @@ def check(context: Context) -> Iterator[Hit]:
         yield Hit(
             steps[0].top,
             "this loop steps the optimizer and never clears the gradients: each step adds all earlier ones",
+            severity=None if known else "warning",
             related=((loop, "the loop"), (back[0].top, "adds to the gradients")),
         )
 
 
-def _plain(context: Context, steps: list[TrainingEvent]) -> bool:
-    """Steps of optimizers of torch that this file makes; who knows what another one does by itself."""
-    for step in steps:
-        node = step.call.args[0] if step.kind == "scaler_step" and step.call.args else step.receiver  # type: ignore[attr-defined]
-        sites = context.values.sites(node, "optimizer") if node is not None else set()
-        if not sites or not all(context.script.call_names[s].startswith("torch.optim") for s in sites):
-            return False
-    return True
+def _role(context: Context, step: TrainingEvent) -> Role:
+    """What steps: an optimizer of torch, or what has the role of one; nothing where it may clear by itself."""
+    node = step.call.args[0] if step.kind == "scaler_step" and step.call.args else step.receiver  # type: ignore[attr-defined]
+    return context.roles.optimizer(node) if node is not None else Role()
+
+
+def _hands_over(context: Context, loop: Loop) -> bool:
+    """A call of the object itself, or of a function without a visible body, that may do what this loop does not."""
+    for call in context.script.within(loop, ast.Call):
+        if context.values.callees(call) or not isinstance(call.func, ast.Attribute):
+            continue
+        owner = call.func.value
+        if isinstance(owner, ast.Name) and owner.id in ("self", "cls", "super") and _MAY_CLEAR.search(call.func.attr):
+            return True
+    return False
 
 
 def _cleared_by_others(context: Context, loop: Loop) -> bool:
@@ -59,7 +77,7 @@ def _cleared_by_others(context: Context, loop: Loop) -> bool:
         for given in (*call.args, *(k.value for k in call.keywords)):
             if name in ("step", "unscale_", "clip_grad_norm_", "clip_grad_value_", "save", "print", "len"):
                 continue
-            if isinstance(given, (ast.Name, ast.Attribute)) and context.values.sites(given, "optimizer"):
+            if isinstance(given, (ast.Name, ast.Attribute)) and context.roles.optimizer(given):
                 return True
             if "zero_grad" in names_in(given):
                 return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, TrainingEvent
+from distdbg.lint.script.roles import Role
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, {"step("})
@@ -21,7 +22,10 @@ def check(context: Context) -> Iterator[Hit]:
         if not steps:
             continue
         for event in does[: steps[0]]:
-            if event.kind != "schedule" or not _plain(context, event) or event.branches or event.call in seen:
+            if event.kind != "schedule" or event.branches or event.call in seen:
+                continue
+            role = _role(context, event)
+            if not role or (not role.of_torch and context.frameworks):
                 continue
             inner = context.script.loops_around(event.top)
             if inner and inner[0] is not loop:  # a small loop of its own that winds the schedule forward
@@ -30,15 +34,14 @@ def check(context: Context) -> Iterator[Hit]:
             yield Hit(
                 event.call,
                 "the scheduler steps before the optimizer: the first learning rate is skipped",
-                "certain" if event.call is event.top else "likely",
+                "certain" if event.call is event.top and role.of_torch else "likely",
                 related=((does[steps[0]].call, "the optimizer's step"),),
             )
 
 
-def _plain(context: Context, event: TrainingEvent) -> bool:
-    """A scheduler of torch, stepped without an epoch."""
+def _role(context: Context, event: TrainingEvent) -> Role:
+    """A scheduler of torch, stepped without an epoch, or what has the role of one."""
     call, owner = event.call, event.receiver
     if not isinstance(call, ast.Call) or call.args or call.keywords or owner is None:
-        return False
-    sites = context.values.sites(owner, "scheduler")
-    return bool(sites) and all(".lr_scheduler." in context.script.call_names[s] for s in sites)
+        return Role()
+    return context.roles.scheduler(owner)

@@ -13,19 +13,29 @@ from distdbg.report.text.screen import COLOR, PLAIN
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
+SHOW_ALL = "--all shows"
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def place(citation: Citation) -> tuple[int, int]:
-    """Line and column, both 1-based."""
-    column = re.match(r"column (\d+)", citation.where or "")
+    """Line and column, both 1-based; of a notebook, in its cell."""
+    column = re.match(r"(?:cell \d+, )?column (\d+)", citation.where or "")
     return citation.line or 1, int(column[1]) if column else 1
 
 
+def _file(citation: Citation) -> str:
+    """The path; of a notebook, with the cell."""
+    cell = re.match(r"cell \d+", citation.where or "")
+    return clean(citation.path) + (f":{cell[0]}" if cell else "")
+
+
 def as_lines(
-    findings: Iterable[Finding], unknown: Sequence[Unknown], files: int, *, color: bool = False
+    findings: Iterable[Finding], unknown: Sequence[Unknown], files: int, *, hidden: int = 0, color: bool = False
 ) -> Iterable[str]:
-    """`path:line:column id message` a finding, with the line itself below it, then what was skipped, then a summary."""
+    """`path:line:column id message` a finding, with the line itself below it, then what was skipped, then a summary.
+
+    `files` have been read; `hidden` are findings of severity info that are not among these.
+    """
     style = COLOR if color else PLAIN
     marks = {"error": style.error, "warning": style.warning, "info": style.dim}
     counts = dict.fromkeys(_LEVELS, 0)
@@ -35,17 +45,25 @@ def as_lines(
         line, column = place(at)
         sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
         head = f"{marks[finding.severity]}{finding.id}{style.end if color else ''}"
-        yield f"{clean(at.path)}:{line}:{column} {finding.severity} {head}{sure} {one_line(finding.summary)}"
+        yield f"{_file(at)}:{line}:{column} {finding.severity} {head}{sure} {one_line(finding.summary)}"
         for other in finding.evidence[1:]:
             why = (other.where or "").partition(": ")[2]
-            yield f"    {clean(other.path)}:{other.line} {one_line(why)}: {one_line(other.quote)}"
+            yield f"    {_file(other)}:{other.line} {one_line(why)}: {one_line(other.quote)}"
         yield f"    do: {one_line(finding.remedy)}"
     for one in unknown:
         yield f"{one_line(one.what)}: skipped, because {one_line(one.because)}"
     said = [f"{n} {kind}{'s' if n != 1 and kind != 'info' else ''}" for kind, n in counts.items() if n]
-    yield f"{', '.join(said) or 'nothing found'} in {files} file{'' if files == 1 else 's'}" + (
-        f", {len(unknown)} skipped" if unknown else ""
-    )
+    if files or not unknown:
+        more = [f"{hidden} info ({SHOW_ALL})"] if hidden else []
+        skipped = f", {len(unknown)} skipped" if unknown else ""
+        found = ", ".join(said + more) if said else ", ".join(["nothing found", *more])
+        yield f"{found} in {_count(files)}{skipped}"
+    else:
+        yield f"nothing was linted: {_count(len(unknown))} skipped"
+
+
+def _count(files: int) -> str:
+    return f"{files} file{'' if files == 1 else 's'}"
 
 
 def as_github(findings: Iterable[Finding], unknown: Iterable[Unknown]) -> Iterable[str]:

@@ -1,0 +1,86 @@
+"""Tell what an object is for where its constructor is not in sight: by its class, else by its annotation and name.
+
+A role that only a name gives is no proof: what is found by it is at most "likely".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from distdbg.lint.script.script import Script
+from distdbg.lint.script.values import ValueFlow
+
+_OPTIMIZER = re.compile(
+    r"^_?(?:optim(?:izer)?|opt)(?:_?(?:g|d|gen|disc|generator|discriminator|model|net|\d+))?$", re.IGNORECASE
+)
+_SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
+#: schedules of transformers and diffusers are LambdaLR of torch
+_MADE_OF_TORCHS = re.compile(r"^(?:transformers|diffusers)\.(?:.*\.)?get_\w*schedule\w*$")
+
+
+@dataclass(frozen=True)
+class Role:
+    """False where the object has not this role, or one of its own ways. `of_torch`: the class is known."""
+
+    held: bool = False
+    of_torch: bool = False
+
+    def __bool__(self) -> bool:
+        return self.held
+
+
+class Roles:
+    def __init__(self, script: Script, values: ValueFlow) -> None:
+        self.script = script
+        self.values = values
+
+    def optimizer(self, node: ast.expr) -> Role:
+        """An optimizer of torch; else what comes from elsewhere and is annotated or called so."""
+        return self._role(node, "optimizer", "Optimizer", _OPTIMIZER)
+
+    def scheduler(self, node: ast.expr) -> Role:
+        """A scheduler of torch that is stepped without an epoch; else what is annotated or called so."""
+        return self._role(node, "scheduler", "LRScheduler", _SCHEDULER)
+
+    def _role(self, node: ast.expr, kind: str, annotation: str, name: re.Pattern[str]) -> Role:
+        sites = self.values.sites(node)
+        if sites:
+            return Role(held=all(self._of_torch(site, kind) for site in sites), of_torch=True)
+        bound = self.values.assignments(node)
+        if bound and not all(isinstance(a.value, (ast.Name, ast.Attribute, ast.Call)) for a in bound):
+            return Role()
+        given = self._annotation(node)
+        if given:
+            return Role(held=given.rpartition(".")[2] == annotation)
+        return Role(held=name.match(_word(node)) is not None and not any(map(self._of_another_class, bound)))
+
+    def _of_torch(self, site: ast.Call, kind: str) -> bool:
+        called = self.script.call_names[site]
+        if self.values.kind(site) != kind:
+            return False
+        if kind == "optimizer":
+            return called.startswith("torch.optim")
+        return ".lr_scheduler." in called or _MADE_OF_TORCHS.match(called) is not None
+
+    def _annotation(self, node: ast.expr) -> str:
+        """The class that a parameter is annotated with: `Optimizer`."""
+        function = self.script.function_of(node)
+        if not isinstance(node, ast.Name) or function is None:
+            return ""
+        arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        found = next((a.annotation for a in arguments if a.arg == node.id), None)
+        return self.script.dotted(found) if isinstance(found, (ast.Name, ast.Attribute)) else ""
+
+    def _of_another_class(self, assigned: ast.Assign) -> bool:
+        """Made by a class that is no optimizer of torch: `ScheduledOptim(…)`, whose step may clear by itself."""
+        value = assigned.value
+        if not isinstance(value, ast.Call):
+            return False
+        last = self.script.last_names[value]
+        return last[:1].isupper() or last in ("initialize", "prepare", "setup", "setup_optimizers")
+
+
+def _word(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
