@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
 )
 @click.option(
-    "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or layers: 0,1,46,47."
+    "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or a list: 0-3,-2,last:1."
 )
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
 @click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
@@ -62,9 +62,11 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.checkpoint.opening import open_source
     from distdbg.shrink.checkpoint.plain import plain_kind
     from distdbg.shrink.checkpoint.plain_names import PlainOrder
+    from distdbg.shrink.choosing import refuse_bad_syntax
     from distdbg.shrink.estimate.extrapolating import extrapolation_lines
     from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
+    refuse_bad_syntax(keep)
     if dtype and not random and width is None:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
     if extrapolate and (experts, vocab, width) != (None, None, None):

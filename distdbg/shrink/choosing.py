@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 
 from distdbg.errors import UsageError
 
+ENDS = ("kinds", "first", "last", "ends")
+_RANGE = re.compile(r"(-?\d+)(?:-(-?\d+))?")
+_END = re.compile(r"(first|last):(\d+)")
 #: fewer would leave nothing between layers to go wrong
 LEAST = 2
 
@@ -19,14 +24,15 @@ def chosen_layers(
     name: str = "the model",
     least: int = LEAST,
 ) -> list[int]:
-    """Layers to keep, rising. `kinds`: the kind of each layer. `number`: how many, None for what kinds need.
+    """Layers to keep, in the order that they get. `kinds`: the kind of each layer. `number`: how many, None for what
+    kinds need.
 
-    `where`: `kinds`, `first`, `last`, `ends`, or layer numbers (`0,1,46,47`). `needed`: layers that must be among them.
+    `where`: `kinds`, `first`, `last`, `ends`, or a list (see `parse_keep`). `needed`: layers that must be among them.
 
     Raises UsageError where the stack has fewer, or where a number is no layer.
     """
     total = len(kinds)
-    if where not in ("kinds", "first", "last", "ends"):
+    if where not in ENDS:
         return _named(where, total, name)
     if number is not None and number < 1:
         raise UsageError(f"--layers {number}: {name} needs at least one layer", "Give 1 or more, or 'auto'.")
@@ -54,16 +60,47 @@ def shortest_prefix(kinds: Sequence[int], needed: Sequence[int], least: int) -> 
     return list(range(min(max(last + 1, least), len(kinds))))
 
 
+def refuse_bad_syntax(where: str) -> None:
+    """Raises UsageError where `--keep` is no word and no list, before a model is looked at."""
+    if where not in ENDS:
+        for part in where.split(","):
+            if not _RANGE.fullmatch(part.strip()) and not _END.fullmatch(part.strip()):
+                raise UsageError(
+                    f"--keep {where!r} is no list of layers: {part.strip()!r} is no number, no range and no end",
+                    "Write kinds, first, last, ends, or a list such as 0-3,-2,first:2,last:1.",
+                )
+
+
+def order_warning(name: str, kept: Sequence[int]) -> str:
+    """What a person should know of layers that are kept several times or in another order; empty where none is."""
+    if len(set(kept)) < len(kept):
+        return f"{name}: a layer is kept several times ({', '.join(map(str, kept))}), each with a copy of its weights"
+    if any(a > b for a, b in itertools.pairwise(kept)):
+        return f"{name}: the layers are in another order than in the source ({', '.join(map(str, kept))})"
+    return ""
+
+
 def _named(where: str, total: int, name: str) -> list[int]:
-    try:
-        layers = [int(part) for part in where.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--keep {where!r} is no list of layers", "Write first, last, ends, or numbers: 0,1,46,47."
-        ) from None
-    layers = [n + total if n < 0 else n for n in layers]
+    """The layers of a list: `3`, `-2` (the last but one), `0-3`, `first:2`, `last:1`; with commas between them."""
+    refuse_bad_syntax(where)
+    layers = [layer for part in where.split(",") for layer in _part(part.strip(), total)]
     wrong = [n for n in layers if not 0 <= n < total]
-    if wrong or layers != sorted(set(layers)):
-        why = f"{name} has the layers 0 to {total - 1}" if wrong else "each layer is named once, in rising order"
-        raise UsageError(f"--keep {where}: {why}", "Write rising numbers: 0,1,46,47.")
+    if wrong or not layers:
+        raise UsageError(f"--keep {where}: {name} has the layers 0 to {total - 1}", "Name layers that there are.")
+    if layers != list(range(total)) and len(layers) == total:
+        raise UsageError(
+            f"--keep {where}: {name} would have {total} layers, as many as before, in another order",
+            "Keep one less, or one more: what follows the number of layers is found by its change.",
+        )
     return layers
+
+
+def _part(part: str, total: int) -> Sequence[int]:
+    end = _END.fullmatch(part)
+    if end is not None:
+        count = int(end[2])
+        return range(count) if end[1] == "first" else range(total - count, total)
+    found = _RANGE.fullmatch(part)
+    assert found is not None
+    first, last = (int(text) + total * (int(text) < 0) for text in (found[1], found[2] or found[1]))
+    return range(first, last + 1) if first <= last else range(first, last - 1, -1)

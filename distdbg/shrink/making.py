@@ -12,7 +12,13 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
-from distdbg.shrink.checkpoint.config_file import CONFIG, code_and_config, read_config, refuse_untrusted
+from distdbg.shrink.checkpoint.config_file import (
+    CONFIG,
+    code_and_config,
+    read_config,
+    refuse_absent_layers,
+    refuse_untrusted,
+)
 from distdbg.shrink.checkpoint.config_leaves import changed
 from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.checkpoint.places import places_of
@@ -63,6 +69,7 @@ def make(
     """Write the small model to `destination`; gives what `shrink.json` says."""
     refuse_an_occupied(destination)
     config = read_config(source)
+    refuse_absent_layers(config, order.keep)
     order = replace(order, random=order.random or order.width is not None)
     tensors = None if order.random else tensors_of(source)
     pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))

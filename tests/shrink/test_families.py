@@ -169,6 +169,20 @@ def test_each_stack_may_have_its_own_number(tmp_path: Path) -> None:
         shrunk(source, tmp_path / "other", stacks={"vision": 1})
 
 
+@pytest.mark.parametrize("keep", ["0-1,-1", "3,1", "2,2,0", "first:2,last:1"])
+def test_ranges_ends_and_any_order(keep: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    kept = {"0-1,-1": [0, 1, 5], "3,1": [3, 1], "2,2,0": [2, 2, 0], "first:2,last:1": [0, 1, 5]}[keep]
+    made = shrunk(models.llama(tmp_path / "large"), tmp_path / "small", keep=keep)
+    assert made["stacks"][0]["kept"] == kept
+    assert bool(made["warnings"]) == (kept != sorted(set(kept)))
+    assert {said.partition(";")[0] for said in made["verified"].values()} == {"pass"}
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("large", "small"))
+    for new, old in enumerate(kept):
+        assert after[f"model.layers.{new}.mlp.up_proj.weight"].equal(before[f"model.layers.{old}.mlp.up_proj.weight"])
+
+
 @pytest.mark.parametrize(("keep", "kept"), [("first", [0, 1, 2]), ("last", [3, 4, 5]), ("ends", [0, 1, 5])])
 def test_which_layers(keep: str, kept: list[int], tmp_path: Path) -> None:
     from safetensors.torch import load_file
@@ -228,8 +242,9 @@ def test_lists_beside_each_other_are_renumbered_together(model_type: str, tmp_pa
     ("order", "error", "says"),
     [
         ({"layers": 7}, UsageError, "--layers 7: the longest stack has 6 layers"),
-        ({"keep": "0,9"}, UsageError, "has the layers 0 to 5"),
-        ({"keep": "3,1"}, UsageError, "in rising order"),
+        ({"keep": "0,9"}, UsageError, "0 to 5"),
+        ({"keep": "-7"}, UsageError, "0 to 5"),
+        ({"keep": "5-0"}, UsageError, "as many as before"),
         ({"keep": "some"}, UsageError, "is no list of layers"),
     ],
 )

@@ -107,3 +107,25 @@ def test_picked_layers_that_are_all_of_one_rule() -> None:
     assert found.edits["decoder_sparse_step",] == 1
     with pytest.raises(Refused, match="follows from decoder_sparse_step"):
         shrink(made, WantedLayers(keep="0,1,2,3,5,7"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model_type", "kept"),
+    [
+        ("depth_pro", [[0, 5, 11], [0, 5, 11]]),  # taps named in the config above the towers', the last first
+        ("qwen2_5_vl", [[0, 1], [0, 7]]),  # a list that only forward reads says which layers attend to all
+        ("seamless_m4t", [[0, 1], [0, 1]]),  # the sizes of a vocoder's kernels are no layers
+    ],
+)
+def test_lists_that_name_layers_and_lists_that_do_not(model_type: str, kept: list[list[int]]) -> None:
+    import transformers
+
+    from distdbg.shrink.probe.building import Builder, model_class
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+    from distdbg.shrink.probe.task import quiet
+
+    quiet()
+    config = transformers.CONFIG_MAPPING[model_type]()
+    found = shrink(Builder(config, model_class(config, None, False)), WantedLayers())
+    assert [stack.kept for stack in found.stacks] == kept

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import dotted, integers
 from distdbg.shrink.checkpoint.source import CheckpointSource
+from distdbg.shrink.choosing import ENDS
 from distdbg.whole_file import write_whole
 
 CONFIG = "config.json"
@@ -24,6 +26,9 @@ def read_config(source: CheckpointSource) -> dict[str, Any]:
         raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
     try:
         config = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON: {where}", "Fetch it again.") from None
     except (ValueError, RecursionError):
         raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON", "Fetch it again.") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
@@ -45,6 +50,17 @@ def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> N
         if path[-1] in _COUNTS and value < 0:
             raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: it counts layers",
                                      "Fetch it again.")  # fmt: skip
+
+
+def refuse_absent_layers(config: Mapping[str, Any], keep: str) -> None:
+    """Raises UsageError where a list of `--keep` names a layer that no stack of this config can have."""
+    counts = [n for path, n in integers(config) if str(path[-1]).endswith(("layer", "layers", "depth"))]
+    named = [int(text) for text in re.findall(r"(?<![\d:-])-?\d+", keep)] if keep not in ENDS else []
+    most = max(counts, default=0)
+    wrong = [n for n in named if not -most <= n < most]
+    if counts and wrong and any(path[-1] in _COUNTS for path, _ in integers(config)):
+        raise UsageError(f"--keep {keep}: the config counts {most} layers at most, 0 to {most - 1}",
+                         "Name layers that there are.")  # fmt: skip
 
 
 def refuse_untrusted(source: CheckpointSource, *, trust: bool) -> None:

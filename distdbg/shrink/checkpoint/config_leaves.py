@@ -38,13 +38,13 @@ def _is_pattern(text: str) -> bool:
 
 
 def index_lists(config: Mapping[str, Any], section: Path, length: int) -> Iterator[Path]:
-    """Lists that could name some of `length` layers: rising numbers below it."""
+    """Lists that could name some of `length` layers: rising or falling numbers below it."""
     for key, value in value_at(config, section).items():
         if not isinstance(value, list) or not value or len(value) > length:
             continue
         if not all(type(v) is int and 0 <= v < length for v in value):
             continue
-        if all(a < b for a, b in itertools.pairwise(value)):
+        if all(a < b for a, b in itertools.pairwise(value)) or all(a > b for a, b in itertools.pairwise(value)):
             yield (*section, key)
 
 

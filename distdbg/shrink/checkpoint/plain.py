@@ -29,6 +29,7 @@ from distdbg.shrink.checkpoint.writing import (
     write_files,
     write_public_json,
 )
+from distdbg.shrink.choosing import order_warning
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 DCP_METADATA = ".metadata"
@@ -87,6 +88,7 @@ def _record(
     warnings = ["nothing but names and shapes says what a layer is: no model was built and nothing of one verified"]
     if kind == "adapter":
         warnings.append("the adapter is for a base with the same layers kept: give that the same --keep")
+    warnings += filter(None, (order_warning(stack["path"], stack["kept"]) for stack in stacks))
     probe = {"model_type": kind, "stacks": stacks, "narrowed": [], "warnings": [*warnings, *answer.get("warnings", ())],
              "pickled": {k: answer[k] for k in ("origins", "dropped", "sliced") if k in answer}}  # fmt: skip
     return record(probe, taken, dropped, folder, read=read, random=False)
@@ -112,5 +114,5 @@ def _adapter_config(source: Folder, folder: Path, kept: Mapping[str, list[int]])
     chosen = config.get("layers_to_transform")
     config = renumbered_names(config, names)
     if isinstance(chosen, list):
-        config["layers_to_transform"] = [layers.index(n) for n in chosen if n in layers]
+        config["layers_to_transform"] = [new for new, old in enumerate(layers) if old in chosen]
     write_public_json(folder / ADAPTER_CONFIG, config)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
-from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.pickled import load_safely
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
@@ -38,22 +38,21 @@ def _one_file(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[s
     small: dict[str, Any] = {}
     _copy_the_rest(whole, small, plan, ())
     for name, keys in names.items():
-        new = plan["new"].get(name)
-        if new is not None:
+        for new in plan["new"][name]:
             _put(small, _split(new, keys), _part(tensors[keys], plan, name))
     path = folder / source.name
     refuse_a_full_disk(to, sum(tensor.nbytes for _, tensor in _tensors(small, ())))
     torch.save(small, path)
     again = dict(_tensors(load_safely(path, _REMEDY), ()))
-    differ = [n for n, keys in names.items() if (new := plan["new"].get(n)) is not None
-              and not torch.equal(again[_split(new, keys)], _part(tensors[keys], plan, n))]  # fmt: skip
+    differ = [n for n, keys in names.items() for new in plan["new"][n]
+              if not torch.equal(again[_split(new, keys)], _part(tensors[keys], plan, n))]  # fmt: skip
     return _answer(plan, f"fail: {differ[0]} differs" if differ else "pass", source.stat().st_size)
 
 
 def _plan(forms: Mapping[str, Any], order: PlainOrder) -> dict[str, Any]:
     stacks = plain_stacks(forms, order)
     kept = {stack["path"]: stack["kept"] for stack in stacks}
-    new = {name: renumbered(name, kept) for name in forms}
+    new = {name: all_renumbered(name, kept) for name in forms}
     rows = rows_kept(forms, stacks)
     sliced = {n: {"from": list(forms[n][0]), "to": [len(kept), *forms[n][0][1:]]} for n, kept in rows.items()}
     return {"stacks": stacks, "kept": kept, "new": new, "rows": rows, "sliced": sliced, "warnings": []}
@@ -67,8 +66,8 @@ def _part(tensor: Any, plan: Mapping[str, Any], name: str) -> Any:
 
 def _answer(plan: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
     new, _, _ = (plan.pop(key) for key in ("new", "kept", "rows"))
-    origins = {b: a for a, b in new.items() if b is not None}
-    return plan | {"origins": origins, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
+    origins = {b: a for a, names in new.items() for b in names}
+    return plan | {"origins": origins, "dropped": [a for a, names in new.items() if not names], "weights": weights,
                    "bytes_read": read}  # fmt: skip
 
 
@@ -89,17 +88,19 @@ def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], plan: Mappin
 
     for key, inner in value.items():
         here = (*at, key)
-        name = renumbered(".".join(here), plan["kept"]) if isinstance(key, str) else ""
-        if name is None or isinstance(inner, torch.Tensor):
+        if isinstance(inner, torch.Tensor):
             continue
-        new = _split(name, here)[-1] if isinstance(key, str) else key
-        if not isinstance(inner, Mapping) or not isinstance(key, str):
-            small[new] = inner
-        elif any(not isinstance(k, str) for k in inner):
-            plan["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
-        else:
-            small[new] = {}
-            _copy_the_rest(inner, small[new], plan, here)
+        if not isinstance(key, str):
+            small[key] = inner
+            continue
+        for new in (_split(name, here)[-1] for name in all_renumbered(".".join(here), plan["kept"])):
+            if not isinstance(inner, Mapping):
+                small[new] = inner
+            elif any(not isinstance(k, str) for k in inner):
+                plan["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
+            else:
+                small[new] = {}
+                _copy_the_rest(inner, small[new], plan, here)
 
 
 def _split(name: str, keys: Keys) -> Keys:
@@ -134,13 +135,13 @@ def _distributed(source: Path, folder: Path, to: Path, order: PlainOrder) -> dic
     tensors = {name: e for name, e in entries.items() if hasattr(e, "size")}
     forms = {name: (tuple(e.size), str(e.properties.dtype)) for name, e in tensors.items()}
     plan = _plan(forms, order)
-    kept = {name: new for name, new in plan["new"].items() if new is not None}
+    kept = {name: new for name, new in plan["new"].items() if new}
     others = [name for name in entries if name not in tensors]
     if others:
         plan["warnings"].append(f"left out, since they are pickles and no tensors: {', '.join(sorted(others)[:6])}")
     state = {name: torch.empty(tensors[name].size, dtype=tensors[name].properties.dtype) for name in kept}
     dcp.load(state, storage_reader=SafeReader(str(source)), no_dist=True)
-    small = {kept[name]: _part(tensor, plan, name) for name, tensor in state.items()}
+    small = {new: _part(tensor, plan, name) for name, tensor in state.items() for new in kept[name]}
     refuse_a_full_disk(to, sum(tensor.nbytes for tensor in small.values()))
     dcp.save(small, checkpoint_id=str(folder), no_dist=True)
     again = {name: torch.empty_like(tensor) for name, tensor in small.items()}

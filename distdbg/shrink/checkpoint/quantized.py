@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 
 #: keys of a config that say how it is quantized, and files beside it that do
 SECTIONS = ("quantization_config", "compression_config")
@@ -54,9 +54,7 @@ def _names(text: str, kept: Kept, modules: Collection[str]) -> Iterator[str]:
     elif "*" in text:
         yield text
     else:
-        new = renumbered(text, {**_endings(kept), **kept})
-        if new is not None:
-            yield new
+        yield from all_renumbered(text, {**_endings(kept), **kept})
 
 
 def _pattern(text: str, mark: str, kept: Kept, modules: Collection[str]) -> Iterator[str]:
@@ -65,9 +63,9 @@ def _pattern(text: str, mark: str, kept: Kept, modules: Collection[str]) -> Iter
     except re.error:
         yield text
         return
-    new_names = {name: new for name in modules if (new := renumbered(name, kept)) is not None}
-    wanted = {new for name, new in new_names.items() if matches(name)}
-    if wanted == {new for new in new_names.values() if matches(new)}:
+    new_names = {new: name for name in modules for new in all_renumbered(name, kept)}
+    wanted = {new for new, name in new_names.items() if matches(name)}
+    if wanted == {new for new in new_names if matches(new)}:
         yield text
     elif mark == "re:":
         yield from sorted(wanted)

@@ -77,19 +77,23 @@ def _rename(stored: str, represented: str, group: Group, about: tuple[Mapping[st
     if _template(module) != _template(represented):
         found.new[stored] = targets
         return True
+    if targets == [module]:
+        found.new[stored] = [stored]  # whichever number it is, it stays
     here, before = _numbers(stored), _numbers(module)
     places = {at: _layer_places(stored, modules, group, at, found.prefixes[path])
               for path, at, _ in _counted(represented, kept)}  # fmt: skip
     if not all(places.values()):
-        return False
+        return stored in found.new
     for path, at, _ in _counted(represented, kept):
         found.prefixes[path] |= {_prefix(stored, place) for place in places[at]}
+    names: list[str] = []
     for target in targets:
         numbers, after = list(here), _numbers(target)
         for at, those in places.items():
             for place in those:
                 numbers[place] = here[place] + after[at] - before[at]
-        found.new.setdefault(stored, []).append(_with_numbers(stored, numbers))
+        names.append(_with_numbers(stored, numbers))
+    found.new[stored] = names
     return True
 
 
@@ -100,7 +104,7 @@ def _layer_places(
     places = _places(modules, group, at)
     if len(places) < 2 or len({_numbers(modules[name])[at] for name in group}) > 1:
         return places
-    if stored == modules[stored]:
+    if _numbers(stored) == _numbers(modules[stored]):
         return [at]
     known = [place for place in places if _prefix(stored, place) in prefixes]
     return known if len(known) == 1 else []

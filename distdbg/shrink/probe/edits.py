@@ -21,6 +21,10 @@ from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.controls import StackGroup, companions, is_stage_list
 
 Edits = dict[Path, Any]
+#: names of lists: those that name layers; those that say what a layer is, where only `forward` reads them
+_NAMES_LAYERS = re.compile(r"(^|_)(layers?|ind|idx|index(es)?|indices|blocks?|hooks?|ids)(_|$)")
+_OF_A_KIND = re.compile(r"(^|_)(full|global|local|window|sliding|rope|nope|moe|mlp|dense|sparse)|att")
+_SIZES = re.compile(r"(^|_)(kernels?|sizes?|strides?|dims?|channels|rates?|dilations?|ratios?|heads)(_|$)")
 
 
 def edits_for(
@@ -36,7 +40,7 @@ def edits_for(
     for path in lists:
         edits[path] = picked(value_at(config, path), keep)
     for path in indices:
-        edits[path] = [list(keep).index(i) for i in value_at(config, path) if i in keep]
+        edits[path] = [new for old in value_at(config, path) for new, layer in enumerate(keep) if layer == old]
     if not group.owns_section:
         return edits
     return edits | companions(config, group.section, group.layers, keep)
@@ -88,26 +92,40 @@ def index_roles(builder: Builder, group: StackGroup) -> tuple[list[Path], list[P
 
     Told by taking the last entry away and looking at what changes: only that layer, or another part of the model.
     """
-    full = builder.whole
     kinds: list[Path] = []
     taps: list[Path] = []
     if not group.owns_section:
         return kinds, taps
-    for path in index_lists(builder.full, group.section, group.layers):
-        if is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
-            continue
-        entries = value_at(builder.full, path)
-        found = builder.anatomy(changed(builder.full, {path: entries[:-1]}))
-        if isinstance(found, Exception):
-            continue
-        where = _where(full, found)
-        last, inside = (tuple(f"{s}.{end}" for s in group.stacks) for end in (entries[-1], ""))
-        if any(p.startswith(last) for p in where) and all(p.startswith(inside) for p in where):
-            kinds.append(path)
-        # The model's construction does not show whether a list names layers that only `forward` reads; its name may.
-        elif where or re.search(r"layer|ind(ex|ices)|block", str(path[-1])):
-            taps.append(path)
+    for section in (group.section[:end] for end in range(len(group.section), -1, -1)):
+        for path in index_lists(builder.full, section, group.layers):
+            if is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
+                continue
+            role = _role(builder, group, path)
+            if role == "kinds" and section == group.section:
+                kinds.append(path)
+            elif role == "taps" and (section == group.section or _NAMES_LAYERS.search(str(path[-1]))):
+                taps.append(path)
     return kinds, taps
+
+
+def _role(builder: Builder, group: StackGroup, path: Path) -> str:
+    """`kinds`, `taps`, or nothing where the list names no layers of this stack."""
+    full, entries = builder.whole, value_at(builder.full, path)
+    found = builder.anatomy(changed(builder.full, {path: entries[:-1]}))
+    if isinstance(found, Exception):  # it may have to be of a length
+        other = next((i for i in range(group.layers) if i not in entries), entries[-1])
+        found = builder.anatomy(changed(builder.full, {path: [*entries[:-1], other]}))
+    if isinstance(found, Exception):
+        return ""
+    where = _where(full, found)
+    last, inside = (tuple(f"{s}.{end}" for s in group.stacks) for end in (entries[-1], ""))
+    if any(p.startswith(last) for p in where) and all(p.startswith(inside) for p in where):
+        return "kinds"
+    name = str(path[-1])
+    if not _NAMES_LAYERS.search(name) or _SIZES.search(name):
+        return ""
+    # The model's construction does not show what a list says that only `forward` reads; its name may.
+    return "kinds" if not where and _OF_A_KIND.search(name) else "taps"
 
 
 def _where(full: Anatomy, found: Anatomy) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import changed, dotted, integers, section_of, value_at
-from distdbg.shrink.choosing import LEAST, chosen_layers, shortest_prefix
+from distdbg.shrink.choosing import ENDS, LEAST, chosen_layers, order_warning, shortest_prefix
 from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
@@ -172,13 +172,17 @@ def _choose_layers(
         for extra in _thresholds(builder, stack, keep, leaves, rules=wanted.keep != "kinds"):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
             edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
+            twice = [dotted(p) for p, value in edits.items() if others.get(p, value) != value]
             found = builder.anatomy(changed(builder.full, others | edits))
             left = edits[stack.group.counts] if stack.group.counts is not None else ()
             problem = f"stage {left.index(0)} would have no layer" if 0 in left else ""
+            if left and list(keep) != sorted(keep):
+                problem = "its layers lie in stages, which have an order"
+            problem = problem or (f"{twice[0]} names layers of another stack, too" if twice else "")
             problem = problem or _problem(before, found, stack, keep) or _problem_beside(before, found, stack, stacks)
             if not problem:
                 stack.kept, stack.edits = list(keep), edits
-                warnings += _lost_kinds(stack)
+                warnings += [*_lost_kinds(stack), *filter(None, [order_warning(stack.name, stack.kept)])]
                 return
             why = why or problem
     rules = ", ".join(dotted(path) for path, _, rule in _rules(builder, stack, leaves) if rule)
@@ -198,7 +202,7 @@ def _candidates(
     `least`: a stack may take in what another taps, one tap a layer; with fewer layers some would reach nothing.
     """
     layers = stack.group.layers
-    if number is not None and number >= layers and where in ("kinds", "first", "last", "ends"):
+    if number is not None and number >= layers and where in ENDS:
         yield range(layers), stack.lists
         return
     minimal = chosen_layers(stack.kinds, number, where, name=stack.name, least=least)

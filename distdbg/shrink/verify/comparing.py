@@ -103,7 +103,7 @@ def _gradients(full: Measured, small: Measured, stack: KeptStack, part: str) -> 
     if small.why_no_gradients:
         return f"fail: backward of {part or 'the small model'} raises {small.why_no_gradients}"
     start = f"{stack.path}."
-    there = {new: n for n in full.gradients if n.startswith(start) and (new := stack.here(n)) is not None}
+    there = {new: n for n in full.gradients if n.startswith(start) for new in stack.here(n)}
     odd = sorted(there.keys() ^ {n for n in small.gradients if n.startswith(start)})
     if not odd:
         return PASS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.model import fold_ranks
-from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
 
 PASS = "pass"
 
@@ -32,9 +32,10 @@ class KeptStack:
             here = [layer for layer in kind if layer in self.kept]
             yield from ((layer, here) for layer in kind if here and layer not in here)
 
-    def here(self, name: str) -> str | None:
-        """What a parameter of the full model's stack is called in the small one; None where it is not there."""
-        return renumbered(name, {self.path: self.kept, **self.entries})
+    def here(self, name: str) -> list[str]:
+        """What a parameter of the full model's stack is called in the small one: several names where its layer is kept
+        several times."""
+        return all_renumbered(name, {self.path: self.kept, **self.entries})
 
 
 def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[KeptStack]:

@@ -1,0 +1,206 @@
+"""One type of `shrink_sweep.py --stored`: a narrow model with random weights, from save_pretrained to a training step.
+
+The default config is made narrow by its names of sizes (a benchmark may guess; the tool itself does not). It is built,
+saved by transformers, made small without verification, and loaded again. Then: each tensor
+of the loaded small model against that of the loaded full one, and forward, backward and `generate` of both. `wrong`: a
+tensor that is another layer's, or a small model that raises where the full one runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from distdbg.errors import DistdbgError, Refused
+from distdbg.shrink import making
+from distdbg.shrink.checkpoint.layer_names import all_renumbered
+from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.child import TASKS
+from distdbg.shrink.making import ShrinkRequest, make
+from distdbg.shrink.probe.building import Builder, brief, model_class, open_builder
+from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.kept import kept_of
+from distdbg.shrink.verify.values import runnable
+
+MOST_ELEMENTS = 130_000_000
+_SIZES = ("hidden", "intermediate", "dim", "d_model", "ffn", "width", "embd", "embed", "inner", "proj", "channels",
+          "rank", "d_ff", "d_kv", "mrope_section", "sizes", "d_state", "query_pre_attn")  # fmt: skip
+_NOT_SIZES = ("num_", "n_layers", "kernel", "stride", "image_size", "patch", "layers", "position", "max_", "depths",
+              "n_heads", "num_channels", "in_channels", "chunk", "window", "spatial", "group")  # fmt: skip
+ROWS = 1000
+
+
+def narrow(config: Any, factor: int) -> dict[str, Any]:
+    values = json.loads(json.dumps(config.to_dict(), default=str))
+    _narrow(values, factor)
+    return values
+
+
+def _narrow(values: dict[str, Any], factor: int) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _narrow(value, factor)
+        elif type(value) is int and "vocab" in key and value > ROWS:
+            values[key] = ROWS
+        elif type(value) is int and ("token" in key or key.endswith("_id") or key.endswith("_index")) and value >= ROWS:
+            values[key] = value % (ROWS // 2) + 3
+        elif type(value) is int and "expert" in key and value >= 64 and "size" not in key and "dim" not in key:
+            values[key] = 16
+        elif any(word in key for word in _SIZES) and not any(word in key for word in _NOT_SIZES):
+            if type(value) is int and value >= 16 * factor // 4 and value % factor == 0:
+                values[key] = value // factor
+            elif isinstance(value, list) and value and all(type(v) is int and v % factor == 0 for v in value):
+                values[key] = [v // factor for v in value]
+
+
+def tiny(model_type: str) -> tuple[Builder, int]:
+    """(the builder of the narrowest config that can be built and is small enough, its factor)"""
+    import transformers
+
+    config = transformers.CONFIG_MAPPING[model_type]()
+    chosen = model_class(config, None, False)
+    error: Exception = Refused("no narrower config can be built", "")
+    large = False
+    for factor in (16, 64, 32, 8, 4, 2, 1):
+        if factor in (64, 32) and not large:
+            continue
+        try:
+            small = type(config).from_dict(copy.deepcopy(narrow(config, factor)))
+            builder = Builder(small, chosen)
+            model = builder.model(builder.full)
+        except Exception as why:
+            error = why
+            continue
+        large = sum(p.numel() for p in model.parameters()) > MOST_ELEMENTS
+        if not large:
+            return builder, factor
+        error = Refused("its narrowest config that can be built is too large", "")
+    raise error
+
+
+def look_stored(model_type: str) -> dict[str, Any]:
+    """The outcome, why, and `forward` (with backward) and `generate`: pass, fail, or why they were not run."""
+    import torch
+
+    answers: dict[str, Any] = {}
+
+    def ask(task: str, **arguments: Any) -> Any:
+        answers[task] = json.loads(json.dumps(resolve_name(TASKS[task])(arguments)))
+        return answers[task]
+
+    making.ask = ask
+    row: dict[str, Any] = {"type": model_type, "outcome": "not built", "why": ""}
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory(prefix="distdbg-sweep-") as folder:
+        large, small = Path(folder, "large"), Path(folder, "small")
+        try:
+            builder, row["factor"] = tiny(model_type)
+            maker = getattr(builder.model_class, "from_config", None) or builder.model_class._from_config
+            maker(builder.config(builder.full)).save_pretrained(large)
+        except Exception as error:
+            return row | {"why": brief(error)[:200]}
+        row["outcome"] = "wrong"
+        try:
+            source = open_source(str(large))
+            made = make(source, small, ShrinkRequest(verify="none"))
+        except Refused as error:
+            return row | {"outcome": "refused", "why": error.message}
+        except DistdbgError as error:
+            return row | {"why": error.message}
+        row["stacks"] = {s["path"]: [s["layers"], s["kept"]] for s in made["stacks"]}
+        problems = list(_problems(large, small, answers["probe"], row))
+        return row | {"outcome": "wrong" if problems else "right", "why": "; ".join(problems)}
+
+
+def _problems(large: Path, small: Path, probe: dict[str, Any], row: dict[str, Any]) -> Iterator[str]:
+    full, little = open_builder(str(large), False), open_builder(str(small), False)
+    stacks = kept_of(probe["stacks"], probe["entries"])
+    kept = {s.path: s.kept for s in stacks} | probe["entries"]
+    a, b = full.whole, little.whole
+    moved = [p for p, n in a.lists.items() if b.lists.get(p, n) != n and p not in kept]
+    if moved:
+        yield f"{moved[0]} became shorter and is not renumbered"
+    try:
+        one, _ = full.model_class.from_pretrained(large, output_loading_info=True)
+        two, info = little.model_class.from_pretrained(small, output_loading_info=True)
+    except Exception as error:
+        yield f"does not load: {brief(error)}"
+        return
+    wrong = _other_weights(one, two, kept, probe["cuts"])
+    if wrong:
+        yield wrong
+    if info["missing_keys"]:
+        row["missing"] = sorted(info["missing_keys"])[:3]
+    try:
+        inputs = _inputs(one)
+    except Exception as error:
+        row["forward"] = f"not run: {brief(error)[:80]}"
+        return
+    for what, call in (("forward", _step), ("generate", _generate)):
+        try:
+            call(one, inputs)
+        except Exception as error:
+            row[what] = f"not run: {brief(error)[:80]}"
+            continue
+        try:
+            call(two, inputs)
+            row[what] = "pass"
+        except Exception as error:
+            row[what] = "fail"
+            yield f"{what} of the small model raises {brief(error)[:200]}"
+
+
+def _other_weights(one: Any, two: Any, kept: dict[str, Any], cuts: dict[str, Any]) -> str:
+    import torch
+
+    here, there = two.state_dict(), one.state_dict()
+    given = set()
+    for name, value in there.items():
+        for new in all_renumbered(name, kept):
+            if new not in here:
+                continue
+            part = value
+            for dim, rows, _ in cuts.get(name, ()):
+                part = part.index_select(dim, torch.tensor(rows))
+            given.add(new)
+            if here[new].shape != part.shape or not torch.equal(here[new].nan_to_num(), part.nan_to_num()):
+                return f"{new} is not {name} of the full model"
+    left = sorted(here.keys() - given)
+    return f"{left[0]} stands for nothing in the full model" if left else ""
+
+
+def _inputs(model: Any) -> dict[str, Any]:
+    import torch
+
+    builder = Builder(model.config, type(model))
+    made = inputs_for(runnable(builder, builder.full))
+    torch.manual_seed(0)
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_meta:
+            return value
+        return torch.randn(value.shape) if value.is_floating_point() else torch.ones(value.shape, dtype=value.dtype)
+
+    return {name: real(value) for name, value in made.items()}
+
+
+def _step(model: Any, inputs: dict[str, Any]) -> None:
+    from distdbg.shrink.verify.values import tensors_in
+
+    outputs = [t for t in tensors_in(model.train()(**inputs)) if t.requires_grad and t.is_floating_point()]
+    sum(t.float().sum() for t in outputs).backward()
+
+
+def _generate(model: Any, inputs: dict[str, Any]) -> None:
+    import torch
+
+    if not getattr(model, "can_generate", bool)():
+        raise LookupError("it does not generate")
+    given = {k: v for k, v in inputs.items() if k not in ("use_cache", "decoder_input_ids")}
+    with torch.no_grad():
+        model.eval().generate(**given, max_new_tokens=3, do_sample=False)
