@@ -137,7 +137,7 @@ def make(folder: Path, gigabytes: float) -> int:
                 for _ in range(sizes[name] >> 20):
                     out.write(block)
                 out.write(block[: sizes[name] % (1 << 20)])
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     return sum(size for n, size in sizes.items() if "layers" not in n or int(n.split(".")[2]) in (0, 1))
 
 
