@@ -15,7 +15,8 @@ class RankSample(NamedTuple):
     were not sampled. With `moved`, `cpu_s` includes the children's time. `spins`: it waits for its accelerator in a
     loop, so CPU time says nothing. `completed`: how many collectives its device has completed in all groups; None for a
     rank that is not quiet, or whose recorder does not say. `child_s`: the seconds that its children, but its loader's
-    workers, ran on a CPU or waited for one; 0 for a rank that is not quiet.
+    workers, ran on a CPU or waited for one; 0 for a rank that is not quiet. `driver`: the rank of ours that has started
+    this one, which is a launcher; it has no sample then, and all ranks that it has started come in one message.
     """
 
     rank: int
@@ -30,6 +31,12 @@ class RankSample(NamedTuple):
     spins: bool = False
     completed: int | None = None
     child_s: float = 0.0
+    driver: int | None = None
+
+    @property
+    def key(self) -> tuple[int, int | None]:
+        """(the rank of ours, the rank that it has started): the numbers of one job may be those of another."""
+        return (self.rank, None) if self.driver is None else (self.driver, self.rank)
 
     def row(self) -> list[Any]:
         """Small: a launcher gets it from every node."""
@@ -39,7 +46,9 @@ class RankSample(NamedTuple):
 def read_samples(message: Mapping[str, Any]) -> list[RankSample]:
     """Parse an event `signs`. Raises ValueError, TypeError or IndexError for any other message."""
     found = []
-    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins, completed, child in message["ranks"]:
+    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins, completed, child, driver in message[
+        "ranks"
+    ]:
         sample = (int(rank), heard, float(quiet), PHASES[phase], int(step), int(calls), float(cpu), moved, timeout)
-        found.append(RankSample(*sample, bool(spins), completed, float(child)))
+        found.append(RankSample(*sample, bool(spins), completed, float(child), driver))
     return found

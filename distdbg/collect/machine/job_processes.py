@@ -102,31 +102,35 @@ def job_of(pids: Iterable[int]) -> FoundJob:
 
 
 def ranks_driven_by(pid: int) -> tuple[FoundRank, ...]:
-    """The ranks below a process that is none itself, as a launcher or a driver in a rank of ours; none of others.
-
-    A process that has begun a process group is a rank: nothing else is looked at then.
-    """
-    if not procfs.children(pid) or not _OF_GROUPS.isdisjoint(procfs.thread_names(pid)):
+    """The ranks that a process in a rank of ours has started, as a launcher or a driver does; with itself, where it is
+    the first of them. None of others."""
+    if not procfs.children(pid):
         return ()
     try:
-        processes = _all_processes()
-        found = list(_at(processes[pid], processes, find_ranks(processes)))
+        processes = _all_processes(top=pid)
+        ranks = [one for one in find_ranks(processes) if one.process.torch]  # a launcher's services have RANK, too
+        found = _ranks_at(processes[pid], processes, ranks)
     except (LookupError, OSError):
         return ()
-    return () if any(one.process.pid == pid for one in found) else _job(found, processes).ranks
+    return _job(found, processes).ranks if any(one.process.pid != pid for one in found) else ()
 
 
-def _at(
+def _ranks_at(
     process: SeenProcess, processes: Mapping[int, SeenProcess], ranks: Iterable[RankProcess]
-) -> Iterable[RankProcess]:
-    """The ranks that a person means by a process: below it, and it itself where it is one, as Lightning's first is."""
+) -> list[RankProcess]:
+    """Those of one job: below a process, and it itself where it is one, as Lightning's first is."""
     own = next((one for one in ranks if one.process.pid == process.pid), None)
     below = [one for one in ranks if any(above.pid == process.pid for above in above_all(one.process, processes))]
     if own is not None:
         return [own, *(one for one in below if one.job == own.job)]
-    if below:
-        most = max((one.job for one in below), key=[one.job for one in below].count)
-        return [one for one in below if one.job == most]
+    most = max((one.job for one in below), key=[one.job for one in below].count, default=())
+    return [one for one in below if one.job == most]
+
+
+def _at(process: SeenProcess, processes: Mapping[int, SeenProcess], ranks: Iterable[RankProcess]) -> list[RankProcess]:
+    """The ranks that a person means by a process."""
+    if found := _ranks_at(process, processes, ranks):
+        return found
     rank = rank_of(process, processes.get(process.parent))
     if process.launcher or (rank is None and process.python and waits_for_its_ranks(_threads(process), process.pid)):
         raise LauncherWithoutRanks(process.pid)
@@ -176,19 +180,27 @@ def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
 # -- /proc and py-spy -------------------------------------------------------------------------------------------
 
 
-def _all_processes() -> dict[int, SeenProcess]:
+def _all_processes(top: int | None = None) -> dict[int, SeenProcess]:
+    """Of this user; with `top`, that process and those below it alone."""
     mine = os.getuid()
     found: dict[int, SeenProcess] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mine in (0, entry.stat().st_uid):
-                    process = _read(int(entry.name))
-                    found[process.pid] = process
+    names = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()] if top is None else _tree(top)
+    for name in names:
+        with contextlib.suppress(OSError):
+            if mine in (0, Path(f"/proc/{name}").stat().st_uid):
+                process = _read(int(name))
+                found[process.pid] = process
     asked = to_be_asked(found)[:_MOST_ASKED]
     with ThreadPoolExecutor(4) as pool:
         indexes = pool.map(_index_of, asked)
         return found | {p.pid: replace(p, index=index) for p, index in zip(asked, indexes, strict=True)}
+
+
+def _tree(top: int) -> list[str]:
+    found = [top]
+    for pid in found:
+        found += procfs.children(pid)  # what is appended is looked at in its turn
+    return list(map(str, found))
 
 
 def _read(pid: int) -> SeenProcess:

@@ -22,8 +22,10 @@ _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "S
 #: What the ranks of one job have in common, and those of another on the same machine have not.
 _JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
-_LAUNCHERS = {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "ray", "mpirun", "mpiexec", "mpiexec.hydra",
-              "orterun", "prterun", "srun", "hydra_pmi_proxy", "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
+#: They give their ranks numbers by variables of their own, and let RANK through.
+_WITHOUT_RANK = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"}
+_LAUNCHERS = _WITHOUT_RANK | {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "ray", "hydra_pmi_proxy",
+                              "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
 _OURS = tuple(
     f"/distdbg/launch/{name}.py" for name in ("agent/agent", "agent/container_torchrun", "backends/remote_agent")
 )
@@ -282,6 +284,11 @@ def is_launcher(argv: tuple[str, ...]) -> bool:
     if module:
         return name in _LAUNCHER_MODULES
     return PurePosixPath(name).name in _LAUNCHERS or name.endswith(_OURS)
+
+
+def lets_rank_through(argv: tuple[str, ...]) -> bool:
+    """Whether the ranks that this launcher starts keep a RANK which it was given, and all the same one."""
+    return bool(argv) and PurePosixPath(argv[0]).name in _WITHOUT_RANK
 
 
 def number_in(values: Mapping[str, str], names: Iterable[str]) -> int | None:

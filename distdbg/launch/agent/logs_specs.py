@@ -49,7 +49,10 @@ class AgentLogsSpecs(LogsSpecs):  # type: ignore[misc] # torch is not followed b
             logger.warning("distdbg: no agent answers (%s); the ranks keep torchrun's streams", error)
             return theirs or _plain(envs)
         for local_rank, variables in answer.get("env", {}).items():
-            envs[int(local_rank)].update(variables)
+            own = envs[int(local_rank)]
+            own.update({name: value for name, value in variables.items() if value is not None})
+            for name in [name for name, value in variables.items() if value is None]:
+                own.pop(name, None)
         destination = LogsDest(
             stdouts=_by_local_rank(answer, "stdouts", envs),
             stderrs=_by_local_rank(answer, "stderrs", envs),

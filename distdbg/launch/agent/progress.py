@@ -2,7 +2,7 @@
 
 A rank without change since the last report is left out; every few seconds all are reported. Of a quiet rank the
 children are sampled, too: their CPU time, and the bytes that they read and write; and its flight recorder is asked how
-many collectives its device has completed.
+many collectives its device has completed. A quiet launcher is left out: the ranks that it has started are sampled.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.families import child_s_of, cpu_of, family
 from distdbg.collect.machine.recorder import RecorderFailed, completed
+from distdbg.launch.agent.driven_ranks import DrivenRanks
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.protocol.agent_events import RankSamples
 from distdbg.protocol.progress import RankSample
@@ -24,13 +26,29 @@ _EVERYTHING_S = 5.0
 _RECORDER_WITHIN_S = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Of a process, or of it and its children; `moved` is None where these were not sampled."""
+
+    cpu_s: float
+    moved: int | None = None
+    child_s: float = 0.0
+
+    @classmethod
+    def of_family(cls, pid: int, apart: Collection[int]) -> _Work:
+        relatives = family(pid, apart=apart)
+        moved = sum(sum(procfs.io_bytes(one.pid) or ()) for one in relatives)
+        return cls(round(cpu_of(relatives), 2), moved, round(child_s_of(relatives), 2))
+
+
 class ProgressSampler:
     """`close_look_s`: how long a rank must be quiet before its children are looked for, which costs about 1 ms; where a
     group's timeout is short, it is looked at in time for that."""
 
     def __init__(self, close_look_s: float) -> None:
         self._close_look_s = close_look_s
-        self._sent: dict[int, RankSample] = {}
+        self._sent: dict[int, list[RankSample]] = {}
+        self._driven = DrivenRanks()
         self._all_sent = float("-inf")
         self._silent_recorders: set[int] = set()
 
@@ -42,22 +60,31 @@ class ProgressSampler:
         changed, ranks = [], list(ranks)
         pids = {rank.pid for rank in ranks if rank.pid}
         for rank in ranks:
-            sample = self._sample(rank, now, pids)
-            same = sample._replace(quiet_s=0.0)
+            samples = self._samples(rank, now, pids)
+            same = [sample._replace(quiet_s=0.0) for sample in samples]
             if self._sent.get(rank.rank) != same:
                 self._sent[rank.rank] = same
-                changed.append(sample.row())
+                changed += [sample.row() for sample in samples]
         return RankSamples(ranks=changed).record(time.time())
 
-    def _sample(self, rank: RankProcess, now: float, pids: Collection[int]) -> RankSample:
+    def _samples(self, rank: RankProcess, now: float, pids: Collection[int]) -> list[RankSample]:
         page = rank.page
         quiet = now - page.last_event_ns / 1e9 if page else now - rank.started_monotonic
-        cpu, moved, completed, child_s = rank.cpu_s or 0.0, None, None, 0.0
-        if quiet >= min(self._close_look_s, (rank.timeout_s or math.inf) / 4) and rank.pid:
-            relatives = family(rank.pid, apart=pids)
-            cpu, child_s = cpu_of(relatives), child_s_of(relatives)
-            moved = sum(sum(procfs.io_bytes(one.pid) or ()) for one in relatives)
-            completed = self._completed(rank)
+        closely = quiet >= min(self._close_look_s, (rank.timeout_s or math.inf) / 4)
+        if closely and rank.pid and (driven := self._driven.below(rank.pid)):
+            return [self._of_driven(rank, number, pid, quiet, driven.values()) for number, pid in driven.items()]
+        return [self._sample(rank, quiet, pids, closely=closely)]
+
+    def _of_driven(self, driver: RankProcess, number: int, pid: int, quiet: float, pids: Collection[int]) -> RankSample:
+        work = _Work.of_family(pid, pids)
+        return RankSample(number, None, round(quiet, 2), "starting", cpu_s=work.cpu_s, moved=work.moved,
+                          child_s=work.child_s, driver=driver.rank)  # fmt: skip
+
+    def _sample(self, rank: RankProcess, quiet: float, pids: Collection[int], *, closely: bool) -> RankSample:
+        page = rank.page
+        work, completed = _Work(round(rank.cpu_s or 0.0, 2)), None
+        if closely and rank.pid:
+            work, completed = _Work.of_family(rank.pid, pids), self._completed(rank)
         else:
             self._silent_recorders.discard(rank.rank)
         return RankSample(
@@ -67,12 +94,12 @@ class ProgressSampler:
             page.phase if page else "starting",
             rank.step or 0,
             page.calls if page else 0,
-            round(cpu, 2),
-            moved,
+            work.cpu_s,
+            work.moved,
             rank.timeout_s,
             rank.spins,
             completed,
-            round(child_s, 2),
+            work.child_s,
         )
 
     def _completed(self, rank: RankProcess) -> int | None:

@@ -18,7 +18,8 @@ from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.rank_connections import RankConnections
-from distdbg.launch.agent.ranks import RankProcess, find_ranks
+from distdbg.launch.agent.rank_variables import RankVariables
+from distdbg.launch.agent.ranks import RANK_VARIABLE, RankProcess, find_ranks
 from distdbg.launch.agent.timing import PhaseClock
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
 from distdbg.launch.io import processes
@@ -60,6 +61,7 @@ class RankWatch:
         self._torchrun = torchrun
         self._capture = capture
         self._exporter = exporter
+        self._rank_variables = RankVariables(torchrun.argv)
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
@@ -103,7 +105,7 @@ class RankWatch:
             if self._capture:
                 self._open_streams(rank, answer)
             answer["error_files"][local] = str(rank.error_path)
-            answer["env"][local] = self._environment(rank)
+            answer["env"][local] = self._rank_variables.changes(env) | self._environment(rank)
         local_ranks = {r.rank: r.local_rank for r in self.ranks.values()}
         self._node.event(events.AttemptStarted(attempt=self._node.attempt, ranks=local_ranks))
         self._loop.after(0, self._look_for_ranks)
@@ -137,7 +139,7 @@ class RankWatch:
         wanted = {n: v for n, v in self._rank_env.items() if self._capture or "{nccl_log}" not in v}
         for name, value in values.items():
             wanted = {n: v.replace("{" + name + "}", value) for n, v in wanted.items()}
-        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | wanted
+        return {"DISTDBG_ATTEMPT": str(rank.attempt), RANK_VARIABLE: str(rank.rank)} | wanted
 
     def _look_for_ranks(self) -> None:
         waiting = [r for r in self.ranks.values() if r.pid is None]

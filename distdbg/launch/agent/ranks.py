@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -14,6 +15,10 @@ from distdbg.collect.machine import procfs
 from distdbg.launch.agent.timing import ArrivalDelay, PhaseWindows, StepTimer
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 
+#: Given to each process that torchrun starts. RANK is taken away by programs that start ranks of their own.
+RANK_VARIABLE = "DISTDBG_RANK"
+#: Seconds. What torchrun runs for itself, as a look at the machine, is over by then.
+_NAMELESS_S = 2.0
 _CHILDREN_EVERY_S = 10.0
 #: Children of children, too: a fork server may be between.
 _MOST_CHILDREN = 128
@@ -204,24 +209,29 @@ class RankProcess:
 
 
 def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:
-    """Pair the ranks that torchrun has just started with their processes, by RANK in each one's environment.
+    """Pair the ranks that torchrun has just started with their processes, by DISTDBG_RANK in each one's environment.
 
-    A process that has not exec'd yet has no RANK, and one that has died shows no environment at all: those are left
-    for the next look, unless as many corpses as ranks are waiting; torchrun starts them in order of local rank.
+    A process that has not exec'd yet has none, and one that has died shows no environment at all: those are left for
+    the next look, unless as many dead ones as ranks are waiting; torchrun starts them in order of local rank. So it is
+    with processes whose program has thrown the variable away (`env -i`, `sudo`), once they have lived a while.
     """
     pairs: list[tuple[RankProcess, int]] = []
     by_rank = {str(r.rank): r for r in waiting}
     corpses: list[int] = []
+    nameless: list[int] = []
     for pid in procfs.children(torchrun):
         if pid in known:
             continue
         environment = procfs.environment_of(pid)
-        rank = by_rank.get(environment.get("RANK", ""))
-        if rank is not None and environment.get("TORCHELASTIC_RUN_ID"):
+        rank = by_rank.get(environment.get(RANK_VARIABLE, ""))
+        if rank is not None:
             pairs.append((rank, pid))
         elif not environment and (procfs.stat_fields(pid) or [""])[0] == "Z":
             corpses.append(pid)
+        elif time.time() - (procfs.started_at(pid) or math.inf) >= _NAMELESS_S:
+            nameless.append(pid)
     left = [r for r in waiting if all(r is not found for found, _ in pairs)]
-    if corpses and len(corpses) == len(left):
-        pairs += zip(sorted(left, key=lambda r: r.local_rank), sorted(corpses), strict=True)
+    for unnamed in (corpses, nameless):
+        if left and len(unnamed) == len(left):
+            return pairs + list(zip(sorted(left, key=lambda r: r.local_rank), sorted(unnamed), strict=True))
     return pairs

@@ -37,6 +37,7 @@ class TorchrunProcess:
         handles: Set[str],
         container: bool = False,
     ) -> None:
+        self.argv = argv
         self.handles = handles & {number.name for number in signal.Signals}
         environment = os.environ | {"DISTDBG_NODE_DIR": str(node_dir), "DISTDBG_RUN_DIR": str(run_dir)}
         reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)

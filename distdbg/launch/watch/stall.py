@@ -41,7 +41,9 @@ _MOST_DOUBLINGS = 6
 #: Dumps before a process group's timeout, in one attempt.
 _MOST_FORESEEN = 3
 
-_Rates = dict[int, WorkRate | None]
+#: RankSample.key
+_Key = tuple[int, int | None]
+_Rates = dict[_Key, WorkRate | None]
 Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on", "start-slow"]
 
 
@@ -84,7 +86,7 @@ class StallWatch:
     def __init__(self, hang: float | Literal["auto"], startup: float | Literal["auto"]) -> None:
         self._hang = hang
         self._startup = startup
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[_Key, _Rank] = {}
         self._nodes: dict[int, float] = {}  # when each was heard
         self._progress: float | None = None  # of any rank
         self._alive_until = float("-inf")  # the last work that is no progress
@@ -97,7 +99,7 @@ class StallWatch:
         self._kind: frozenset[str] = frozenset()
         self._suspected: float | None = None
         self._stalled: float | None = None  # the progress that was the last when it was said
-        self._stood_at: dict[int, int] = {}  # what had been heard of the ranks that the last alarm was about
+        self._stood_at: dict[_Key, int] = {}  # what had been heard of the ranks that the last alarm was about
         self._slow_said = self._start_said = False
         self._alarms = self._foreseen = 0
         self._looked = float("-inf")
@@ -108,8 +110,10 @@ class StallWatch:
         """Ranks of the node that are not among `samples` are as they were."""
         self._after_pause(now, self._nodes.get(node, now))
         self._nodes[node] = now
+        samples = list(samples)
+        self._drop_replaced({sample.key for sample in samples})
         for sample in samples:
-            rank = self._ranks.get(sample.rank)
+            rank = self._ranks.get(sample.key)
             at = min(now, now - sample.quiet_s)
             if rank is not None and _device_went_on(rank.sample, sample):
                 at = now
@@ -117,7 +121,7 @@ class StallWatch:
             if sample.timeout_s is not None and (self._shortest is None or sample.timeout_s < self._shortest):
                 self._shortest = sample.timeout_s
             if rank is None:
-                self._ranks[sample.rank] = _Rank(sample, node, at if sample.heard is not None else now)
+                self._ranks[sample.key] = _Rank(sample, node, at if sample.heard is not None else now)
                 self._moved(max(at, now) if sample.heard is None else at)
                 continue
             if _made_progress(rank, sample, at):
@@ -126,8 +130,16 @@ class StallWatch:
                 self._moved(rank.progress)
             rank.sample = sample
 
+    def _drop_replaced(self, named: set[_Key]) -> None:
+        """A launcher, now that the ranks that it has started are sampled, or they, now that they have ended."""
+        ours = {key[0] for key in named}
+        for key in [key for key in self._ranks if key[0] in ours and key not in named]:
+            del self._ranks[key]
+
     def ended(self, rank: int) -> None:
-        self._ranks.pop(rank, None)
+        """The rank, and those that it has started."""
+        for key in [key for key in self._ranks if key[0] == rank]:
+            del self._ranks[key]
 
     def _moved(self, at: float) -> None:
         last, self._progress = self._progress, at if self._progress is None else max(self._progress, at)
@@ -201,7 +213,7 @@ class StallWatch:
             return StallEvent("suspected", since, now - since, limit)
         if quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
             self._stalled, self._suspected = since, None
-            self._stood_at = {number: rank.sample.heard or 0 for number, rank in self._ranks.items()}
+            self._stood_at = {key: rank.sample.heard or 0 for key, rank in self._ranks.items()}
             return StallEvent("stalled", since, now - since, limit)
         return None
 
@@ -213,7 +225,7 @@ class StallWatch:
         if idle < liveness.START_LOOK_S or now - since < liveness.START_LOOK_S:
             return None
         self._start_said = True
-        self._stood_at = {number: rank.sample.heard or 0 for number, rank in self._ranks.items()}
+        self._stood_at = {key: rank.sample.heard or 0 for key, rank in self._ranks.items()}
         return StallEvent("start-slow", since, now - since, limit)
 
     def _after_stall(self) -> StallEvent | None:
@@ -226,8 +238,8 @@ class StallWatch:
     def _all_went_on(self) -> bool:
         """Whoever stood there, so often that it is more than what follows a collective's timeout."""
         return bool(self._stood_at) and all(
-            (rank := self._ranks.get(number)) is not None and liveness.still_counts(heard, rank.sample.heard or 0)
-            for number, heard in self._stood_at.items()
+            (rank := self._ranks.get(key)) is not None and liveness.still_counts(heard, rank.sample.heard or 0)
+            for key, heard in self._stood_at.items()
         )
 
     def _timeout_near(self, now: float, *, quiet: bool) -> StallEvent | None:
@@ -239,8 +251,8 @@ class StallWatch:
         if self._shortest is None or self._foreseen >= _MOST_FORESEEN:
             return None
         late = [
-            (number, rank)
-            for number, rank in self._ranks.items()
+            (key, rank)
+            for key, rank in self._ranks.items()
             if (t := rank.sample.timeout_s) is not None
             and now - max(rank.progress, self._anew) >= t * liveness.FORESIGHT
             and not rank.foreseen
@@ -248,12 +260,12 @@ class StallWatch:
         if not late or (quiet and self._work(self._rates(now)[0]) in (Work.COMPUTES, Work.LOADS)):
             return None
         self._foreseen += 1
-        self._stood_at = {number: rank.sample.heard or 0 for number, rank in late}
+        self._stood_at = {key: rank.sample.heard or 0 for key, rank in late}
         for _, rank in late:
             rank.foreseen = True
         since = max(rank.progress for _, rank in late)
         least = min(rank.sample.timeout_s or 0.0 for _, rank in late)
-        return StallEvent("timeout-near", since, now - since, least, ranks=tuple(sorted(number for number, _ in late)))
+        return StallEvent("timeout-near", since, now - since, least, ranks=tuple(sorted(key[0] for key, _ in late)))
 
     def _limit(self, rates: _Rates) -> float:
         if not self._started:
@@ -281,7 +293,7 @@ class StallWatch:
         """Of each rank, None where it is not known yet; and whether all are known."""
         found: _Rates = {}
         ready = True
-        for number, rank in self._ranks.items():
+        for key, rank in self._ranks.items():
             rate = None
             if rank.sample.moved is not None:
                 rate = _rate(rank, self._nodes[rank.node], rank.sample.moved)
@@ -289,7 +301,7 @@ class StallWatch:
                 ready = False
             if rate is not None and rate.works:
                 rank.worked = now
-            found[number] = rate
+            found[key] = rate
         return found, ready
 
     def _work(self, rates: _Rates) -> Work | None:

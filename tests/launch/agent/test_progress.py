@@ -32,6 +32,7 @@ def test_a_rank_is_looked_at_closely_in_time_for_its_groups_timeout(tmp_path, ti
 def test_what_is_read_of_a_mapped_file_moves(monkeypatch, tmp_path):
     """No call reads it: only the disk shows it."""
     monkeypatch.setattr(progress, "family", lambda pid, apart: [Relative(pid, 0, "python", "S", 0.0, 0.0, 0.0)])
+    monkeypatch.setattr(progress.DrivenRanks, "below", lambda _self, pid: {})
     rank = RankProcess(0, 0, 1, tmp_path / "page", tmp_path / "error", pid=os.getpid())
     rank.started_monotonic = time.monotonic() - 60
     sizes = []
@@ -39,3 +40,23 @@ def test_what_is_read_of_a_mapped_file_moves(monkeypatch, tmp_path):
         monkeypatch.setattr(progress.procfs.Path, "read_text", lambda _path, read=read, **_: IO.format(read=read))
         sizes.append(read_samples(ProgressSampler(20.0).message([rank]))[0].moved)
     assert sizes[1] - sizes[0] == 5 << 20
+
+
+def test_the_ranks_that_a_launcher_has_started_are_sampled_in_its_place(monkeypatch, tmp_path):
+    """Until one is found, and after the last has ended, the launcher itself is."""
+    rank = RankProcess(3, 0, 1, tmp_path / "page", tmp_path / "error", pid=os.getpid())
+    rank.started_monotonic = time.monotonic() - 60
+    families = []
+    monkeypatch.setattr(progress, "family", lambda pid, apart: families.append((pid, sorted(apart))) or [])
+    sampler = ProgressSampler(20.0)
+    found = {}
+    monkeypatch.setattr(sampler._driven, "below", lambda pid: found)
+    assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, None)]
+    found |= {0: 11, 1: 12}
+    assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, 0), (3, 1)]
+    assert families[-2:] == [(11, [11, 12]), (12, [11, 12])]
+    assert read_samples(sampler.message([rank])) == [], "nothing has changed"
+    del found[0]
+    assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, 1)]
+    found.clear()
+    assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, None)]

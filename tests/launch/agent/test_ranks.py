@@ -3,9 +3,11 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 
 from distdbg.collect.machine import procfs
-from distdbg.launch.agent.ranks import RankProcess
+from distdbg.launch.agent.ranks import RankProcess, find_ranks
 
 
 def test_looks_at_which_a_signal_had_stopped_it_are_counted(tmp_path):
@@ -26,3 +28,33 @@ def test_looks_at_which_a_signal_had_stopped_it_are_counted(tmp_path):
         process.kill()
         process.wait()
         rank.end(None)
+
+
+def test_processes_of_ranks_are_known_by_our_variable_whatever_their_program_did_with_rank(tmp_path):
+    """One that is not known by it has to be the only one, and no helper that is over at once."""
+    ranks = [RankProcess(number, number % 2, 1, tmp_path / "page", tmp_path / "error") for number in (2, 3)]
+    starts = """
+import os, subprocess, sys
+for words in (["env", "DISTDBG_RANK=2", "sleep", "60"], ["env", "-i", "sleep", "60"]):
+    subprocess.Popen(words)
+print(flush=True)
+sys.stdin.read()
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        parent.stdout.readline()
+        end = time.monotonic() + 30
+        while not (pairs := find_ranks(parent.pid, ranks, set())) and time.monotonic() < end:
+            time.sleep(0.05)
+        ((first, known),) = pairs
+        assert first.rank == 2
+        while not (pairs := find_ranks(parent.pid, ranks[1:], {known})) and time.monotonic() < end:
+            time.sleep(0.05)
+        ((second, pid),) = pairs
+        assert second.rank == 3
+        assert procfs.started_at(pid) <= time.time() - 1.5
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()

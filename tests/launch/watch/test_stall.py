@@ -443,6 +443,21 @@ def test_ranks_without_a_page_are_judged_by_what_they_use():
     assert 128 <= said[1][0] <= 136, "thirty seconds from the last sample of life"
 
 
+def test_the_ranks_that_a_launcher_has_started_take_its_place():
+    """Its services move bytes for ever, and count no more; two of its ranks may do something else than compute."""
+    watch, said = StallWatch(10, "auto"), []
+    for second in range(60):
+        services = [RankSample(0, None, float(second), "starting", cpu_s=second * 0.2, moved=second * MB)]
+        started = [RankSample(r, None, float(second), "starting", moved=0, driver=0) for r in range(2)]
+        watch.add(float(second), 0, services if second < 30 else started)
+        word = watch.check(second + 0.5)
+        said += [(second, word.kind)] if word else []
+    assert [what for _, what in said] == ["slow", "suspected", "stalled"][-len(said) :]
+    assert 40 <= said[-1][0] <= 43, "ten seconds after the ranks were found"
+    watch.ended(0)
+    assert watch.check(70.0) is None
+
+
 @pytest.mark.slow
 def test_sixteen_thousand_ranks_cost_little():
     nodes = 2048
