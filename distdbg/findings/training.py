@@ -262,10 +262,12 @@ ENTRIES = (
         "gradients before it, by the all-reduce to all ranks, and with the step into the weights. From there "
         "on nothing is learnt.",
         how_seen="After the steps 11, 22, 44 and so on, then after each thousand, and at the end of the script a rank "
-        "looks at the norms of eight parameters. With `--watch numerics` it looks at the loss where a backward "
-        "begins, and at one gradient before each step. Where one is not finite, it looks at what the modules of that "
-        "forward had made, in their order. What a scaler of gradients or the optimizer itself skips, masks of -inf "
-        "that end within a module, and NaN in the data that a module masks, are none. It is an error where an "
+        "looks at the norms of eight parameters. After the backwards 1, 2, 4 and so on, then after each thousand, it "
+        "reads two losses; where one is not finite, those that follow: 8 in a row that are NaN, or 48 that are not "
+        "finite, are reported where no weight is to blame. With `--watch numerics` it looks at the loss where a "
+        "backward begins, and at one gradient before each step. Where one is not finite, it looks at what the modules "
+        "of that forward had made, in their order. What a scaler of gradients or the optimizer itself skips, masks of "
+        "-inf that end within a module, and NaN in the data that a module masks, are none. It is an error where an "
         "optimizer stepped on such gradients, else a warning.",
         remedy="Look at the named module with the reported input: a logarithm or division needs an epsilon, a "
         "square root at 0 has no finite gradient, half precision overflows at 65504; clip gradients or lower "

@@ -17,6 +17,11 @@ class LateFigures:
         self._event: Any = None
         self._about: Any = None
 
+    @property
+    def on_its_way(self) -> bool:
+        """Whether a vector has been sent, and not taken yet."""
+        return self._about is not None
+
     def send(self, figures: Any, about: object) -> bool:
         """False where the vector before has not arrived."""
         if self._about is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
 _FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS, REPLAYS, _REPLAY_TIME, _OPTIMIZER_TIME = range(17, 24)
-_TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME}
+_TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME}
 
 _now = time.monotonic_ns
 
@@ -57,8 +57,9 @@ class PageWriter:
         LAYOUT.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 14)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
-        self._due = [-1]
-        self._rings: dict[Callable[[], object], int] = {}
+        #: by what is counted, steps or backwards: the next number at which somebody is called
+        self._due = {STEPS: [-1], BACKWARDS: [-1]}
+        self._rings: dict[int, dict[Callable[[], object], int]] = {STEPS: {}, BACKWARDS: {}}
 
     def phase(self, code: int) -> None:
         words = self._words
@@ -90,7 +91,7 @@ class PageWriter:
         One call, no attribute: 0.2 us. It keeps to the page that it was made for, also after `close`.
         """
         words, now, since, at = self._words, _now, _PHASE_SINCE, _PHASE
-        due, when = self._due, _TIME_OF.get(count or 0)
+        due, when = self._due.get(count or 0, [-1]), _TIME_OF.get(count or 0)
 
         def tick(_subject: object) -> None:
             words[since] = now()
@@ -106,41 +107,51 @@ class PageWriter:
             words[when] = words[since] = now()  # type: ignore[index]
             words[at] = phase
 
-        def step(_subject: object) -> None:
-            words[STEPS] = count = words[STEPS] + 1
-            words[since] = words[_STEP_TIME] = now()
+        def tick_and_ring(_subject: object) -> None:
+            words[count] = number = words[count] + 1  # type: ignore[index]
+            words[when] = words[since] = now()  # type: ignore[index]
             words[at] = phase
-            if count == due[0]:
-                self._ring()
+            if number == due[0]:
+                self._ring(count)  # type: ignore[arg-type]
 
         if count is None:
             return tick
-        return step if count == STEPS else tick_and_count if when is None else tick_count_and_time
+        if count in self._due:
+            return tick_and_ring
+        return tick_and_count if when is None else tick_count_and_time
 
     def at_step(self, number: int, ring: Callable[[], object]) -> None:
         """Call `ring` once, when this step of the optimizer is counted; other steps cost no more.
 
         A past number never occurs. Each function has one number: the newest.
         """
-        self._rings[ring] = number
-        self._set_due()
+        self._at(STEPS, number, ring)
 
-    def _set_due(self) -> None:
-        self._due[0] = min((n for n in self._rings.values() if n > self._words[STEPS]), default=-1)
+    def at_backward(self, number: int, ring: Callable[[], object]) -> None:
+        """The same for a backward, as it begins."""
+        self._at(BACKWARDS, number, ring)
 
-    def _ring(self) -> None:
-        due = [ring for ring, number in self._rings.items() if number == self._words[STEPS]]
+    def _at(self, count: int, number: int, ring: Callable[[], object]) -> None:
+        self._rings[count][ring] = number
+        self._set_due(count)
+
+    def _set_due(self, count: int) -> None:
+        self._due[count][0] = min((n for n in self._rings[count].values() if n > self._words[count]), default=-1)
+
+    def _ring(self, count: int) -> None:
+        due = [ring for ring, number in self._rings[count].items() if number == self._words[count]]
         for ring in due:
-            del self._rings[ring]
-        self._set_due()
+            del self._rings[count][ring]
+        self._set_due(count)
         for ring in due:
             ring()
 
     def reset_counts(self) -> None:
-        """Count steps and batches from 0 again."""
-        self._words[STEPS] = self._words[BATCHES] = 0
-        self._rings.clear()
-        self._due[0] = -1
+        """Count steps, batches and backwards from 0 again."""
+        self._words[STEPS] = self._words[BATCHES] = self._words[BACKWARDS] = 0
+        for count, rings in self._rings.items():
+            rings.clear()
+            self._due[count][0] = -1
 
     def steps(self) -> int:
         return self._words[STEPS]

@@ -13,12 +13,12 @@ from distdbg.worker.guards import guard_classes, read_modes
 from distdbg.worker.guards.shared.base import Guard, GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
 from distdbg.worker.importing import ImportWatch
-from distdbg.worker.page import OTHER, STEPS, PageWriter
+from distdbg.worker.page import BACKWARD, BACKWARDS, OTHER, STEPS, PageWriter
 from distdbg.worker.user_code import is_ignored
 
 GUARDS = list(guard_classes())
 #: What GuardRunner calls: all else of a guard is called by the bus.
-CALLED_BY_RUNNER = ("begin", "open_window", "close_window", "window", "window_ends", "finish")
+CALLED_BY_RUNNER = ("begin", "open_window", "close_window", "window", "window_ends", "look_at_loss", "finish")
 
 
 class Ears(Bus):
@@ -39,6 +39,7 @@ class Stand:
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
         self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
+        self.bus.subscribe("backward", self.page.ticker(BACKWARD, BACKWARDS).__call__)
         context = GuardContext(
             rank=0, bus=self.bus, page=self.page, fact=self._tell, model=lambda: None, modes=modes or {}
         )

@@ -107,3 +107,13 @@ def test_several_wait_for_steps_and_each_is_called_once(tmp_path):
     for _ in range(3):
         tick(None)
     assert heard[3:] == [("a", 11)]
+
+
+def test_backwards_are_waited_for_apart_from_steps(tmp_path):
+    writer, _ = written(tmp_path)
+    heard = []
+    backward, step = writer.ticker(BACKWARD, BACKWARDS), writer.ticker(OTHER, STEPS)
+    writer.at_backward(2, lambda: heard.append((writer.backwards(), writer.steps())))
+    for tick in (step, step, backward, step, backward, backward):
+        tick(None)
+    assert heard == [(2, 3)]

@@ -11,7 +11,9 @@ from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding
 
 #: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
-_OWN = ("module", "before", "near", "data", "loss")
+_OWN = ("module", "before", "near", "data", "loss", "losses")
+#: Nothing is learnt, or the weights themselves are bad.
+_FATAL = ("weights", "losses")
 
 
 @rule("non-finite")
@@ -29,9 +31,10 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     if others:
         cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
     cause += _saved(same[0], found)
-    stepped = any(f.fields.get("stepped") for f in found)
-    sure = own[0].fields.get("made") in ("module", "data", "weights")
-    yield observe(evidence, "non-finite", same, summary, cause, severity="error" if stepped else "warning",
+    made = own[0].fields.get("made")
+    fatal = made in _FATAL or any(f.fields.get("stepped") for f in found)
+    sure = made in ("module", "data", *_FATAL)
+    yield observe(evidence, "non-finite", same, summary, cause, severity="error" if fatal else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
 
@@ -83,7 +86,11 @@ def _summary_and_cause(found: Facts) -> tuple[str, str]:
     fields = found[0].fields
     made, module, at = fields.get("made"), _name(fields.get("module")), f"at step {found[0].step}"
     why = [f"The backward began at {place(found[0])}."] if made != "gradient" and found[0].where else []
-    if fields.get("loss"):
+    if made == "losses":
+        skipped = "No optimizer has stepped meanwhile: a scaler of gradients, or the script, leaves these steps out."
+        masked = "The optimizer steps, and the weights are finite: something sets the gradients to other values."
+        why.append(masked if fields.get("masked") else skipped)
+    elif fields.get("loss"):
         why.append(f"The loss was {fields['loss']}.")
     if made == "weights":
         why.append("A loss that is not finite makes all gradients so, and a step on them the weights. "
@@ -101,7 +108,7 @@ def _summary_and_cause(found: Facts) -> tuple[str, str]:
     of = "The model's" if made == "loss" else "Its"
     why += [f"{of} {word}: {_figures(fields[word])}." for word in ("input", "output")
             if isinstance(fields.get(word), dict)]  # fmt: skip
-    if not fields.get("stepped"):
+    if not fields.get("stepped") and made != "losses":
         why.append("No optimizer was seen to step on gradients that are not finite.")
     return _summary(fields, made, module, at), " ".join(why)
 
@@ -116,6 +123,7 @@ def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> s
         "loss": "the loss is not finite, and all modules' outputs are: it was made in the loss, or in its targets",
         "weights": f"the weights are not finite ({fields.get('bad_weights')} of {fields.get('weights')} parameters "
         "that were looked at): nothing is learnt any more",
+        "losses": f"each of {fields.get('losses')} losses in a row is {fields.get('loss')}: nothing is learnt any more",
         "gradient": f"the gradient{of} is the first that is not finite, though the loss was "
         f"({fields.get('bad_gradients')} of {fields.get('gradients')} gradients)",
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard, script_failed
+from distdbg.worker.guards.shared.loss_probe import LossProbe
 from distdbg.worker.guards.shared.norms import Norms, is_measured
 from distdbg.worker.models import is_ddp, parameters_of, plain_name, weak_or_gone
 from distdbg.worker.user_code import Where, users_line
@@ -112,20 +114,45 @@ def _machine(model: Any) -> str:
 
 
 class NonFinite(Guard):
-    """Report weights that are not finite.
+    """Report weights that are not finite, and losses that stay so though the weights are finite.
 
     A loss that is NaN makes all gradients NaN, and a step on them the weights: from there on nothing is learnt, and no
-    error is raised. What a scaler of gradients skips never reaches the weights."""
+    error is raised. What a scaler of gradients or the script skips never reaches the weights; nothing is learnt where
+    it skips all."""
 
     id = "non-finite"
     most = 1
-    costs = "a pass over eight parameters at the steps 11, 22, 44 and so on, then each thousand, and at the end"
+    costs = (
+        "a pass over eight parameters at the steps 11, 22, 44 and so on, then each thousand, and at the end; two "
+        "losses are read after the backwards 1, 2, 4 and so on, then after each thousand"
+    )
     blind = "where it was made: `--watch numerics` names the module and the step"
 
     def begin(self) -> None:
         self._norms = Norms()
         self._optimizer: Any = lambda: None
         self._where: Where | None = None
+        self._losses = LossProbe(self._listen_to_losses, self.page.steps)
+
+    def look_at_loss(self) -> None:
+        self._losses.look()
+        self._judge_losses()
+
+    def _listen_to_losses(self, on: bool) -> None:
+        if on:
+            self.listen("backward", self._loss)
+        else:
+            self.unsubscribe("backward", self._loss)
+
+    def _loss(self, frame: FrameType) -> None:
+        self._losses.add(frame)
+        self._judge_losses()
+
+    def _judge_losses(self, *, last: bool = False) -> None:
+        """Where the optimizer steps, the weights may be what is wrong: these are looked at first."""
+        found = self._losses.found
+        if found is not None and (last or not found.stepped):
+            self.report(found.where, made="losses", loss=str(found.value), losses=found.count, masked=found.stepped)
 
     def window(self) -> None:
         self.listen_in_window(step=self._stepped, backward=self._backward)
@@ -136,7 +163,7 @@ class NonFinite(Guard):
 
     def _backward(self, _frame: object) -> None:
         self._where = users_line()
-        self.unsubscribe("backward")
+        self.unsubscribe("backward", self._backward)
 
     def look(self) -> None:
         self._judge(last=False)
@@ -148,6 +175,8 @@ class NonFinite(Guard):
     def finish(self) -> None:
         if not script_failed():
             self.look()
+            self._losses.finish()
+            self._judge_losses(last=True)
 
     def _judge(self, *, last: bool) -> None:
         from math import isfinite

@@ -116,6 +116,9 @@ class Guard:
     def look(self) -> None:
         """After the steps 11, 22, 44 and so on, then after each thousand."""
 
+    def look_at_loss(self) -> None:
+        """At the backwards 1, 2, 4, 8 and so on, then at each thousand: steps may all be left out."""
+
     def finish(self) -> None:
         """The script has ended."""
 
@@ -142,9 +145,10 @@ class Guard:
         for event, subscriber in subscribers.items():
             self.listen(event, subscriber, in_window=True)
 
-    def unsubscribe(self, event: str = "") -> None:
-        """Get no more of `event`, or of any."""
-        self._unsubscribe([one for one in self._subscriptions if event in ("", one[0])])
+    def unsubscribe(self, event: str = "", subscriber: Callable[[Any], None] | None = None) -> None:
+        """Get no more of `event`, or of any; with `subscriber` only that one does not."""
+        self._unsubscribe([one for one in self._subscriptions
+                           if event in ("", one[0]) and subscriber in (None, one[1])])  # fmt: skip
 
     def _unsubscribe(self, subscriptions: list[tuple[str, Callable[[Any], None], bool]]) -> None:
         for one in subscriptions:

@@ -32,6 +32,7 @@ class GuardRunner:
         self._each("begin")
         self.context.page.at_step(_OPENS_AFTER[0], self._toggle_window)
         self.context.page.at_step(_FIRST_LOOK, self._look)
+        self.context.page.at_backward(1, self._look_at_loss)
 
     def finish(self) -> None:
         """At the end of the script, where exceptions have no effect, either."""
@@ -71,6 +72,11 @@ class GuardRunner:
         steps = self.context.page.steps()
         self._each("look")
         self.context.page.at_step(steps + min(steps, _EVERY), self._look)
+
+    def _look_at_loss(self) -> None:
+        backwards = self.context.page.backwards()
+        self._each("look_at_loss")
+        self.context.page.at_backward(backwards + min(backwards, _EVERY), self._look_at_loss)
 
     def _close(self) -> None:
         self._open = False
