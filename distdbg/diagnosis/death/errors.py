@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.death._children import died
 from distdbg.diagnosis.death._memory import node_of, oom_rise
-from distdbg.diagnosis.failures import models_differ
+from distdbg.diagnosis.failures import models_differ, told_by_torch
 from distdbg.diagnosis.failures.exceptions import HANDLED
 from distdbg.diagnosis.failures.findings import OWN_CHECKS, finding, findings_of, groups, hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
@@ -26,7 +26,8 @@ from distdbg.protocol.agent_events import Cgroup
 def rank_exception(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank ended by an error of its own: the root rank's traceback, not the storm that followed."""
     for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
-        yield _handled_or_exited(evidence, finding(evidence, group), group[0])
+        found = told_by_torch.named(evidence, finding(evidence, group), group)
+        yield _handled_or_exited(evidence, found, group[0])
 
 
 def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure) -> Finding:

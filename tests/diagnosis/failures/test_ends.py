@@ -120,3 +120,38 @@ def test_where_most_ranks_differ_from_process_0_it_is_process_0(tmp_path, raisin
         message = SIZES.format(rank, raising[rank]) if rank in raising else GLOO_LOST
         run.raises(rank, "RuntimeError", message)
     assert verdict(run.closes().report()) == [("collective-shape-mismatch", odd)]
+
+
+SAVED = """CheckpointException ranks:dict_keys([1])
+Traceback (most recent call last): (RANK 1)
+  File "/venv/lib/python3.11/site-packages/torch/distributed/checkpoint/utils.py", line 241, in all_reduce
+    local_data = map_fun()
+  File "/home/me/state.py", line 8, in __reduce__
+    raise ValueError("this object is not saved")
+ValueError: this object is not saved"""
+STATES = """FSDP currently requires each rank to have at least the optimizer states needed by rank 0's optimizer but \
+some ranks are missing some of those states
+Rank 2 is missing states for the parameters: [('0.bias',), ('0.weight',)]"""
+ORDER = (
+    "Forward order differs across ranks: rank 0 is all-gathering parameters for [['a.weight']] "
+    "while rank {} is all-gathering parameters for [['b.weight']]"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "ranks", "says"),
+    [
+        (SAVED, (1,), "ValueError: this object is not saved at state.py:8 in __reduce__"),
+        (SAVED.replace("1]", "7]").replace("RANK 1", "RANK 7"), (0, 1, 2), "CheckpointException"),
+        (STATES, (2,), "[('0.bias',), ('0.weight',)]"),
+        (ORDER.format(2), (2,), "where ranks 0-1 gather parameters for [['a.weight']]"),
+        (ORDER.format(1), (0, 1), "where rank 0 gathers parameters for [['a.weight']]"),
+    ],
+)
+def test_the_rank_that_torch_names_is_the_root_of_an_error_that_all_ranks_raise(tmp_path, message, ranks, says):
+    run = MadeRun(tmp_path, ranks=3, nodes=1)
+    for rank in range(3):
+        run.raises(rank, "torch.distributed.checkpoint.api.CheckpointException", message)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", ranks)]
+    assert says in report.findings[0].summary
