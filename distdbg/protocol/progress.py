@@ -17,6 +17,7 @@ class RankSample(NamedTuple):
     rank that is not quiet, or whose recorder does not say. `child_s`: the seconds that its children, but its loader's
     workers, ran on a CPU or waited for one; 0 for a rank that is not quiet. `driver`: the rank of ours that has started
     this one, which is a launcher; it has no sample then, and all ranks that it has started come in one message.
+    `asleep`: its main thread has been in one sleep since the sample before; False for a rank that is not quiet.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class RankSample(NamedTuple):
     completed: int | None = None
     child_s: float = 0.0
     driver: int | None = None
+    asleep: bool = False
 
     @property
     def key(self) -> tuple[int, int | None]:
@@ -40,15 +42,14 @@ class RankSample(NamedTuple):
 
     def row(self) -> list[Any]:
         """Small: a launcher gets it from every node."""
-        return [*self._replace(phase=PHASES.index(self.phase), spins=int(self.spins))]  # type: ignore[arg-type]
+        return [*self._replace(phase=PHASES.index(self.phase), spins=int(self.spins), asleep=int(self.asleep))]  # type: ignore[arg-type]
 
 
 def read_samples(message: Mapping[str, Any]) -> list[RankSample]:
     """Parse an event `signs`. Raises ValueError, TypeError or IndexError for any other message."""
     found = []
-    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins, completed, child, driver in message[
-        "ranks"
-    ]:
+    for row in message["ranks"]:
+        rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins, completed, child, driver, asleep = row
         sample = (int(rank), heard, float(quiet), PHASES[phase], int(step), int(calls), float(cpu), moved, timeout)
-        found.append(RankSample(*sample, bool(spins), completed, float(child), driver))
+        found.append(RankSample(*sample, bool(spins), completed, float(child), driver, bool(asleep)))
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from distdbg.diagnosis.failures.exceptions import subject
 from distdbg.diagnosis.failures.findings import citations, hosts, who
 from distdbg.diagnosis.failures.record import RankFailure
+from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import HEADER, ParsedException, last_chain
 from distdbg.model import Finding, fold_ranks
@@ -31,11 +32,12 @@ _ORDER = re.compile(
 
 @dataclass(frozen=True)
 class _Told:
-    """`ranks` have the error that `summary` says; `undecided`: which of them is not known."""
+    """`ranks` have the error that `summary` says; `undecided`: which of them is not known. `error` is their own."""
 
     ranks: tuple[int, ...]
     summary: str
     undecided: bool = False
+    error: ParsedException | None = None
 
 
 def named(evidence: RunEvidence, found: Finding, group: Sequence[RankFailure]) -> Finding:
@@ -45,11 +47,12 @@ def named(evidence: RunEvidence, found: Finding, group: Sequence[RankFailure]) -
     told = _checkpoint(evidence, message) or _states(evidence, message) or _order(evidence, message, len(group))
     if told is None or not set(told.ranks) <= {failure.rank.rank for failure in group}:
         return found
-    cause = f"{found.cause} Which of them is as meant is not known." if told.undecided else found.cause
+    cause, remedy = _of_error(told.error) if told.error is not None else (found.cause, found.remedy)
     return replace(
         found,
         summary=told.summary,
-        cause=cause,
+        cause=f"{cause} Which of them is as meant is not known." if told.undecided else cause,
+        remedy=remedy,
         ranks=told.ranks,
         nodes=hosts(evidence, told.ranks),
         evidence=citations(sorted(group, key=lambda failure: failure.rank.rank not in told.ranks)),
@@ -69,7 +72,17 @@ def _checkpoint(evidence: RunEvidence, message: str) -> _Told | None:
     first_line = subject(last).split("\n", 1)[0].strip()
     at = f" at {last.where}" if last.where is not None else ""
     passed_on = "torch.distributed.checkpoint raised it on all ranks"
-    return _Told(ranks, f"{who(evidence, ranks)} raised {first_line}{at}, and {passed_on}")
+    return _Told(ranks, f"{who(evidence, ranks)} raised {first_line}{at}, and {passed_on}", error=last)
+
+
+def _of_error(error: ParsedException) -> tuple[str, str]:
+    """Cause and remedy."""
+    if (known := recognise(subject(error))) is not None:
+        return f"{known.symptom} {known.cause} [{known.id}]", known.fix
+    where = error.where
+    if where is None:
+        return "", "Look at the traceback of that rank."
+    return f"{where} is: {where.source}" if where.source else "", f"Mend {where.file}:{where.line}."
 
 
 def _states(evidence: RunEvidence, message: str) -> _Told | None:

@@ -37,7 +37,8 @@ START_LOOK_S = 60.0
 BUSY_S = 1200.0
 #: Share of a process group's timeout after which its ranks are looked at: the rest is for the dump.
 FORESIGHT = 0.8
-#: A checkpoint, an exit, or a rank that computes while the others wait gets so many times the time.
+#: A checkpoint, an exit, a sleep of all ranks, or a rank that computes while the others wait gets so many times the
+#: time.
 PATIENCE = 3.0
 #: Events. A rank that cleans up after an error, as after a collective's timeout, counts no more than these.
 LAST_EVENTS = 8

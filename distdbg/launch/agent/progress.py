@@ -15,6 +15,7 @@ from typing import Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.families import child_s_of, cpu_of, family
+from distdbg.collect.machine.process_look import waits_in
 from distdbg.collect.machine.recorder import RecorderFailed, completed
 from distdbg.launch.agent.driven_ranks import DrivenRanks
 from distdbg.launch.agent.ranks import RankProcess
@@ -22,6 +23,7 @@ from distdbg.protocol.agent_events import RankSamples
 from distdbg.protocol.progress import RankSample
 
 _EVERYTHING_S = 5.0
+_SLEEPS = {"nanosleep", "clock_nanosleep"}
 #: It takes under a millisecond, without the GIL. One that does not answer is not asked again in the same silence.
 _RECORDER_WITHIN_S = 0.1
 
@@ -49,6 +51,7 @@ class ProgressSampler:
         self._close_look_s = close_look_s
         self._sent: dict[int, list[RankSample]] = {}
         self._driven = DrivenRanks()
+        self._switches: dict[int, int | None] = {}
         self._all_sent = float("-inf")
         self._silent_recorders: set[int] = set()
 
@@ -78,13 +81,13 @@ class ProgressSampler:
     def _of_driven(self, driver: RankProcess, number: int, pid: int, quiet: float, pids: Collection[int]) -> RankSample:
         work = _Work.of_family(pid, pids)
         return RankSample(number, None, round(quiet, 2), "starting", cpu_s=work.cpu_s, moved=work.moved,
-                          child_s=work.child_s, driver=driver.rank)  # fmt: skip
+                          child_s=work.child_s, driver=driver.rank, asleep=self._asleep(pid))  # fmt: skip
 
     def _sample(self, rank: RankProcess, quiet: float, pids: Collection[int], *, closely: bool) -> RankSample:
         page = rank.page
-        work, completed = _Work(round(rank.cpu_s or 0.0, 2)), None
+        work, completed, asleep = _Work(round(rank.cpu_s or 0.0, 2)), None, False
         if closely and rank.pid:
-            work, completed = _Work.of_family(rank.pid, pids), self._completed(rank)
+            work, completed, asleep = _Work.of_family(rank.pid, pids), self._completed(rank), self._asleep(rank.pid)
         else:
             self._silent_recorders.discard(rank.rank)
         return RankSample(
@@ -100,7 +103,14 @@ class ProgressSampler:
             rank.spins,
             completed,
             work.child_s,
+            asleep=asleep,
         )
+
+    def _asleep(self, pid: int) -> bool:
+        """A thread that sleeps again and again, as one that polls, leaves its CPU each time."""
+        before, self._switches[pid] = self._switches.get(pid), procfs.switches(pid, pid)
+        same = before is not None and self._switches[pid] == before
+        return same and waits_in(pid, pid).get("syscall") in _SLEEPS
 
     def _completed(self, rank: RankProcess) -> int | None:
         if not rank.spins or rank.rank in self._silent_recorders:

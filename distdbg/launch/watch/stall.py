@@ -8,7 +8,8 @@ A rank makes progress when a counter of its heartbeat page changes, or when its 
 may wait for a long queue of them. A job without progress is not hung yet: the time does not count while bytes move,
 while all ranks compute, or while all wait for loaders that work; nor, up to `BUSY_S`, while a child process computes,
 or any rank before the first step. The limit is the number of seconds that a person gave, or with `auto` a multiple of
-the longest silence in the same phases so far. The thresholds are in diagnosis/timeline/liveness.py.
+the longest silence in the same phases so far, three times as long while every rank is in one sleep. The thresholds
+are in diagnosis/timeline/liveness.py.
 
 Times are seconds of the caller's clock. Nodes report ages, so their clocks need not agree.
 """
@@ -280,7 +281,8 @@ class StallWatch:
             patience = liveness.PATIENCE
         computing = sum(r is not None and r.cpu >= liveness.COMPUTES for r in rates.values())
         if self._hang == "auto":
-            if computing:  # one rank may prepare something for all
+            asleep = all(rank.sample.asleep for rank in self._ranks.values())
+            if computing or asleep:  # one rank may prepare something for all; a sleep of all ranks waits for nobody
                 patience = liveness.PATIENCE
             return max(liveness.LEAST_S, liveness.TIMES_LONGEST * self._longest.get(self._kind, 0.0)) * patience
         if computing == len(rates):  # they spin, else it would be work

@@ -155,3 +155,4 @@ def test_the_rank_that_torch_names_is_the_root_of_an_error_that_all_ranks_raise(
     report = run.closes().report()
     assert verdict(report) == [("rank-exception", ranks)]
     assert says in report.findings[0].summary
+    assert ranks != (1,) or "state.py:8" in report.findings[0].cause, "what that rank raised is the cause"

@@ -1,6 +1,8 @@
 """Samples of the ranks: when children are sampled, and which bytes count."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -60,3 +62,22 @@ def test_the_ranks_that_a_launcher_has_started_are_sampled_in_its_place(monkeypa
     assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, 1)]
     found.clear()
     assert [s.key for s in read_samples(sampler.message([rank]))] == [(3, None)]
+
+
+@pytest.mark.parametrize(
+    ("code", "asleep"),
+    [("time.sleep(60)", True), ("[time.sleep(0.05) for _ in iter(int, 1)]", False), ("sys.stdin.read()", False)],
+)
+def test_one_sleep_is_told_from_a_thread_that_polls(code, asleep):
+    command = [sys.executable, "-c", f"import sys, time; print(flush=True); {code}"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sampler, looks = ProgressSampler(20.0), []
+    try:
+        process.stdout.readline()
+        for _ in range(8):
+            looks.append(sampler._asleep(process.pid))
+            time.sleep(0.3)
+        assert looks[-1] is asleep
+    finally:
+        process.kill()
+        process.communicate()

@@ -458,6 +458,17 @@ def test_the_ranks_that_a_launcher_has_started_take_its_place():
     assert watch.check(70.0) is None
 
 
+@pytest.mark.parametrize(("awake", "after"), [((), 180), ((2,), 60)])
+def test_a_sleep_of_all_ranks_waits_for_nobody(awake, after):
+    job = Job().trains()
+    for rank, sample in job.samples.items():
+        job.samples[rank] = sample._replace(asleep=rank not in awake)
+    began = job.now - job.begun
+    job.during(200)
+    (stalled,) = [t for t, word in job.words if word.kind == "stalled"]
+    assert after - 2 <= stalled - began <= after + 5
+
+
 @pytest.mark.slow
 def test_sixteen_thousand_ranks_cost_little():
     nodes = 2048
