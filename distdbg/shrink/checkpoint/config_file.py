@@ -17,7 +17,7 @@ from distdbg.whole_file import write_whole
 CONFIG = "config.json"
 _MOST_LAYERS = 100_000
 #: the usual names of a number of layers: many others with "layer" in them may be below 0
-_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 
 
 def read_config(source: CheckpointSource) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> N
         if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
             raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
                                      "Fetch it again.")  # fmt: skip
-        if path[-1] in _COUNTS and value < 0:
+        if path[-1] in COUNTS and value < 0:
             raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: it counts layers",
                                      "Fetch it again.")  # fmt: skip
 
@@ -58,7 +58,7 @@ def refuse_absent_layers(config: Mapping[str, Any], keep: str) -> None:
     named = [int(text) for text in re.findall(r"(?<![\d:-])-?\d+", keep)] if keep not in ENDS else []
     most = max(counts, default=0)
     wrong = [n for n in named if not -most <= n < most]
-    if counts and wrong and any(path[-1] in _COUNTS for path, _ in integers(config)):
+    if counts and wrong and any(path[-1] in COUNTS for path, _ in integers(config)):
         raise UsageError(f"--keep {keep}: the config counts {most} layers at most, 0 to {most - 1}",
                          "Name layers that there are.")  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from distdbg.errors import ToolMissing, UsageError
+from distdbg.errors import Refused, ToolMissing, UsageError
 from distdbg.shrink.checkpoint.http_source import Server
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
@@ -13,12 +13,17 @@ _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
 
 
 def open_source(name: str) -> CheckpointSource:
-    """Raises UsageError where the name is nothing that can be read."""
+    """Raises UsageError where the name is nothing that can be read, Refused where it is a GGUF file."""
     if re.match(r"https?://", name):
         return Server(name.removesuffix("config.json").rstrip("/") + "/")
     path = Path(name)
     if path.is_dir():
         return Folder(path)
+    if path.is_file() and path.suffix == ".gguf":
+        raise Refused(
+            f"{name} is a GGUF file: its tensors are packed in blocks and named as llama.cpp names them",
+            "Name the model that it was converted from: a folder with safetensors, or its hub id.",
+        )
     if path.is_file():
         return OneConfig(path.parent, config=path.name)
     if _HUB_ID.fullmatch(name):

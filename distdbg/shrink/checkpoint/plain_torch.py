@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import pickle
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.config_file import COUNTS
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.pickled import load_safely
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
@@ -95,12 +97,20 @@ def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], plan: Mappin
             continue
         for new in (_split(name, here)[-1] for name in all_renumbered(".".join(here), plan["kept"])):
             if not isinstance(inner, Mapping):
-                small[new] = inner
+                small[new] = _recounted(new, inner, plan)
             elif any(not isinstance(k, str) for k in inner):
                 plan["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
             else:
                 small[new] = {}
                 _copy_the_rest(inner, small[new], plan, here)
+
+
+def _recounted(key: str, value: Any, plan: Mapping[str, Any]) -> Any:
+    """A number of layers among the arguments in the file follows (`n_layer` of nanoGPT, `num_layers` of Megatron)."""
+    if isinstance(value, argparse.Namespace):
+        return argparse.Namespace(**{k: _recounted(k, v, plan) for k, v in vars(value).items()})
+    left = {stack["layers"]: len(stack["kept"]) for stack in plan["stacks"]}
+    return left[value] if key in COUNTS and type(value) is int and value in left else value
 
 
 def _split(name: str, keys: Keys) -> Keys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pickle
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from distdbg.errors import Refused
+from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.checkpoint.plain import make_plain
+from distdbg.shrink.checkpoint.plain_names import PlainOrder
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +94,7 @@ def test_names_of_megatron_with_what_is_no_tensor(tmp_path, distdbg):
     assert done.code == 0, done
     with torch.serialization.safe_globals([argparse.Namespace]):
         small = torch.load(tmp_path / "small" / "model_optim_rng.pt", weights_only=True)
-    assert small["args"].num_layers == 5
+    assert small["args"].num_layers == 2
     said = {name: value for name, value in small["model"].items() if isinstance(value, str)}
     assert list(said.values()) == ["of 0", "of 4"] and list(said)[1] == "decoder.layers.1.self_attention._extra_state"
     for name in names:
@@ -113,3 +119,21 @@ def test_all_layers_in_one_tensor(tmp_path, distdbg):
     equal(found, {name: t[[0, 5]] if t.dim() == 3 else t for name, t in whole.items()})
     made = json.loads((tmp_path / "small" / "shrink.json").read_text())
     assert made["sliced"]["decoder.layers.mlp.linear_fc1.weight"] == {"from": [6, 3, 4], "to": [2, 3, 4]}
+
+
+def test_the_number_of_layers_among_the_arguments_follows(tmp_path: Path) -> None:
+    """nanoGPT keeps `n_layer` beside the weights, Megatron a namespace."""
+    weights = {f"transformer.h.{i}.{n}": torch.rand(2) for i in range(9) for n in ("w", "b")}
+    arguments = {"n_layer": 9, "n_head": 9, "block_size": 64}
+    torch.save({"model": weights, "model_args": arguments, "args": argparse.Namespace(num_layers=9)}, tmp_path / "c.pt")
+    make_plain(str(tmp_path / "c.pt"), tmp_path / "small", PlainOrder(2, "ends"))
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        small = torch.load(tmp_path / "small" / "c.pt", weights_only=True)
+    assert small["model_args"] == {"n_layer": 2, "n_head": 9, "block_size": 64} and small["args"].num_layers == 2
+    assert torch.equal(small["model"]["transformer.h.1.w"], weights["transformer.h.8.w"])
+
+
+def test_a_gguf_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(Refused, match="GGUF"):
+        open_source(str(tmp_path / "m.gguf"))
