@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Set
-from functools import lru_cache
+from collections.abc import Set
+from functools import cache
 
 #: every group of a rule's needs must have a word in the text: one of a set, or one that a pattern finds
 Needs = tuple[Set[str] | re.Pattern[str], ...]
@@ -28,14 +28,24 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def met(needs: Needs, words: Collection[str]) -> bool:
+def met(needs: Needs, words: Set[str]) -> bool:
     """Has the text a word of every group?"""
-    return all(
-        any(_fits(group, w) for w in words) if isinstance(group, re.Pattern) else not group.isdisjoint(words)
-        for group in sorted(needs, key=lambda g: isinstance(g, re.Pattern))
-    )
+    sets_first = sorted(needs, key=lambda group: isinstance(group, re.Pattern))
+    return all(not _fitting(group, words).isdisjoint(words) for group in sets_first)
 
 
-@lru_cache(maxsize=1 << 16)
-def _fits(pattern: re.Pattern[str], word: str) -> bool:
-    return pattern.search(word) is not None
+def _fitting(group: Set[str] | re.Pattern[str], words: Set[str]) -> Set[str]:
+    """Words of the group, at least those that are among `words`; each word is tried once in a process."""
+    if not isinstance(group, re.Pattern):
+        return group
+    fits, tried = _known(group)
+    new = words - tried
+    fits.update(filter(group.search, new))
+    tried |= new
+    return fits
+
+
+@cache
+def _known(_pattern: re.Pattern[str]) -> tuple[set[str], set[str]]:
+    """(words that it finds, words that were tried)."""
+    return set(), set()
