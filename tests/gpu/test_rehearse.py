@@ -76,7 +76,7 @@ def test_the_largest_batch_that_fits(rehearse):
     script = BEGIN + (
         "import sys\n"
         "for step in range(2):\n"
-        "    model(torch.randn(int(sys.argv[-1]) * 200_000, 4096, device='cuda')).sum().backward()\n"
+        "    model(torch.randn(int(sys.argv[-1]) * 90_000, 4096, device='cuda')).sum().backward()\n"
         "    optimizer.step()\n"
     )
     done, report = rehearse(script, "--gpus", "1", "--fit", "batch=1:2")
