@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "distdbg.dump/1"
 COLLECTED = "collected"
+#: System calls of `time.sleep`.
+SLEEP = frozenset({"clock_nanosleep", "nanosleep"})
 #: What an agent answers to a request while it takes another dump.
 BUSY = "another dump is being taken on this node"
 

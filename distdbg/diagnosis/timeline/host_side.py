@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 
 from distdbg.diagnosis.timeline import outside
-from distdbg.diagnosis.timeline.seen import CHILD, LOCKS, MANY, SLEEP, Seen
+from distdbg.diagnosis.timeline.seen import CHILD, LOCKS, MANY, Seen
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.stacks.classes import idle, since_birth
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import SLEEP
 
 ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
            "recvfrom", "sendmsg", "recvmsg", "fcntl", "flock", "fsync", "fdatasync", "openat"}  # fmt: skip

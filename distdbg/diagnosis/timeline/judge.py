@@ -8,13 +8,14 @@ import re
 from dataclasses import replace
 
 from distdbg.diagnosis.timeline import host_side
-from distdbg.diagnosis.timeline.seen import CHILD, MANY, READS_DEVICE, SLEEP, Seen, parts
+from distdbg.diagnosis.timeline.seen import CHILD, MANY, READS_DEVICE, Seen, parts
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.ops import COLLECTIVE, RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import SLEEP
 
 _TRANSFERS, _COLLECTIVES = of_kind(SEND, RECEIVE), of_kind(COLLECTIVE)
 _NUMBER = re.compile(r"\d{1,9}")

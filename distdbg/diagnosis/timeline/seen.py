@@ -10,10 +10,10 @@ from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import SLEEP
 
 #: Python's own means of waiting for another thread, process or task
 LOCKS = {Activity.LOCK, Activity.SHARED_LOCK, Activity.SHUTDOWN, Activity.EVENT_LOOP}
-SLEEP = {"clock_nanosleep", "nanosleep"}
 #: waits for a child process to end
 CHILD = {"wait4", "waitid"}
 MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}

@@ -20,10 +20,10 @@ from distdbg.collect.machine.recorder import RecorderFailed, completed
 from distdbg.launch.agent.driven_ranks import DrivenRanks
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.protocol.agent_events import RankSamples
+from distdbg.protocol.dump import SLEEP
 from distdbg.protocol.progress import RankSample
 
 _EVERYTHING_S = 5.0
-_SLEEPS = {"nanosleep", "clock_nanosleep"}
 #: It takes under a millisecond, without the GIL. One that does not answer is not asked again in the same silence.
 _RECORDER_WITHIN_S = 0.1
 
@@ -110,7 +110,7 @@ class ProgressSampler:
         """A thread that sleeps again and again, as one that polls, leaves its CPU each time."""
         before, self._switches[pid] = self._switches.get(pid), procfs.switches(pid, pid)
         same = before is not None and self._switches[pid] == before
-        return same and waits_in(pid, pid).get("syscall") in _SLEEPS
+        return same and waits_in(pid, pid).get("syscall") in SLEEP
 
     def _completed(self, rank: RankProcess) -> int | None:
         if not rank.spins or rank.rank in self._silent_recorders:
