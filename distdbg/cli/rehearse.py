@@ -11,7 +11,7 @@ import click
 
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli.launch import LaunchCommand, launch
+from distdbg.cli.launch import LaunchCommand, launch, read_settings
 from distdbg.cli.launch import command as launch_command
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
 from distdbg.rehearse.fitting import GPUS, Fit
@@ -132,7 +132,7 @@ command.params += [
 
 
 class _Job:
-    """A script that is rehearsed once or several times on devices of one size."""
+    """A script that is rehearsed once or several times on devices of one size. Raises what a launch would raise."""
 
     def __init__(
         self, memory: int, values: bool, program: tuple[str, ...], options: dict[str, Any], *, quiet: bool
@@ -148,6 +148,7 @@ class _Job:
         given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
         self._config = given.pop("config")
         self._given = given
+        read_settings(program, self._config, given)  # what is wrong is said before anything is set up
 
     def rehearse(self, gpus: int, program: tuple[str, ...]) -> tuple[int, RunDir | None]:
         """The exit code of the job, and its run. Raises ToolMissing without simulated devices."""

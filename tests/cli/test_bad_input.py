@@ -36,6 +36,7 @@ READERS = {
     "memory estimate": 1,
     "launch": 1,
     "launch --config": 1,
+    "rehearse": 1,
     "slurm-script": 1,
     "overfit": 1,
     "compile-report": 1,
@@ -64,6 +65,8 @@ VALUES = {
     "explain --nonsense": 2,
     "launch --hang-timeout soon train.py": 2,
     "launch --nproc-per-node many train.py": 2,
+    "rehearse --gpu-memory lots train.py": 2,
+    "rehearse --fit gpus=9:1 train.py": 2,
     "shrink-model ./nope out --layers many": 2,
 }
 ODD = (
@@ -143,7 +146,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("given", ODD, ids=lambda given: ascii(given)[:20])
 @pytest.mark.parametrize("command", READERS)
 def test_an_odd_path(command, given, odd_things):
-    if given == "empty" and command in ("launch", "overfit", "compile-report", "slurm-script"):
+    if given == "empty" and command in ("launch", "rehearse", "overfit", "compile-report", "slurm-script"):
         pytest.skip("not possible here: an empty script is a good script, and would be run")
     words = words_of(command, given)
     code, out, err = answer(words)
