@@ -31,8 +31,9 @@ def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Doc
         sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
     sections += _collectives(found)
     sections.append(Section("What a rehearsal does not show", (Paragraph(_LIMITS, "dim"),)))
+    alone = replace(run.report, run={}, findings=(), unknown=run.unknown)
     return Document(
-        run.report if verdict else replace(run.report, run={}, findings=(), unknown=run.unknown),
+        replace(run.report, unknown=(*run.report.unknown, *run.unknown)) if verdict else alone,
         title=f"rehearsal on {devices}",
         sections=tuple(sections),
         json_keys=lambda: {"rehearsal": _plain(found, run.fits)},
@@ -102,7 +103,7 @@ def _collectives(found: Rehearsal) -> Iterator[Section]:
         yield Section(f"Collectives {of}", (Paragraph(f"{gib(inside)} inside a node, {gib(across)} across nodes"),))
     for group in found.groups:
         far = "across nodes" if group.across else "inside a node"
-        title = f"{group.title}: ranks {fold_ranks(group.ranks)}, {far}, {gib(group.bytes)}"
+        title = f"{group.title}: {len(group.ranks)} ranks, {far}, {gib(group.bytes)}"
         yield Section(title, tuple(_schedule(group)))
 
 
@@ -122,14 +123,10 @@ def _schedule(group: GroupSchedule) -> Iterator[Paragraph | Table]:
 
 def _plain(found: Rehearsal, fits: bool | None) -> Mapping[str, object]:
     """The JSON form: the dataclasses' fields."""
-
-    def peak(one: RankPeak) -> Mapping[str, object]:
-        return asdict(one)
-
     return {
         "fits": fits,
         "ran_out": found.ran_out,
         "step": found.step,
-        "peaks": [peak(one) for one in found.peaks],
+        "peaks": [asdict(one) for one in found.peaks],
         "groups": [{**asdict(group), "bytes": group.bytes} for group in found.groups],
     }

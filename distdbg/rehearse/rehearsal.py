@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
+from distdbg.diagnosis.timeline.groups import group_title
 from distdbg.evidence.memory.device_peak import device_peak
 from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -111,7 +112,7 @@ def _groups(
         rows = _rows(_of_step(by_rank[most], step_ends.get(most, ()), steps))
         if rows:
             across = len({node_of.get(rank) for rank in ranks}) > 1
-            title = _title(name, by_rank[most][0].description)
+            title = group_title(name, by_rank[most][0].description, ranks)
             found.append(GroupSchedule(title, ranks, across, rows, _difference(by_rank)))
     return sorted(found, key=lambda group: (-group.bytes, group.ranks))
 
@@ -120,12 +121,6 @@ def _ranks_of(evidence: RunEvidence, rank: int, name: str) -> tuple[int, ...]:
     record = next((record for record in evidence.ranks if record.rank == rank), None)
     known = record.groups.get(name) if record is not None else None
     return known or tuple(record.rank for record in evidence.ranks)
-
-
-def _title(name: str, description: str) -> str:
-    if description.startswith("mesh_"):
-        return f"group {description.removeprefix('mesh_')}"
-    return "default group" if description == "default_pg" else f"group {name}"
 
 
 def _of_step(operations: Sequence[Enqueued], ends: Sequence[int], step: int) -> Sequence[Enqueued]:
@@ -149,16 +144,41 @@ def _rows(operations: Sequence[Enqueued]) -> tuple[Row, ...]:
 
 
 def _difference(by_rank: Mapping[int, Sequence[Enqueued]]) -> str:
-    """The first operation in which two neighbours among the members differ."""
+    """The first collective in which two neighbours among the members differ.
+
+    By their numbers: a recorder keeps the newest operations, and of each group as many as there is room for.
+    """
     for (first, ones), (second, others) in pairwise(sorted(by_rank.items())):
-        for number, (one, other) in enumerate(zip_longest(ones, others), 1):
-            if one is None or other is None or one.what != other.what:
-                return f"number {number} is {_named(one)} on rank {first} and {_named(other)} on rank {second}"
+        one, other = _collectives(ones), _collectives(others)
+        if not one or not other:
+            continue
+        for number in sorted(one.keys() | other.keys()):
+            if number >= max(min(one), min(other)) and _what(one, number) != _what(other, number):
+                here, there = _named(one.get(number)), _named(other.get(number))
+                return f"number {number} is {here} on rank {first} and {there} on rank {second}"
     return ""
 
 
-def _named(one: Enqueued | None) -> str:
-    if one is None:
+def _collectives(operations: Sequence[Enqueued]) -> dict[int, list[Enqueued]]:
+    """By number; the parts of a coalesced one share a number. Empty where a group was made again under its name."""
+    found: dict[int, list[Enqueued]] = {}
+    newest = -1
+    for one in operations:
+        if 0 <= one.number < newest:
+            return {}
+        if one.number >= 0:
+            newest = one.number
+            found.setdefault(newest, []).append(one)
+    return found
+
+
+def _what(collectives: Mapping[int, Sequence[Enqueued]], number: int) -> list[tuple[str, int]]:
+    return [one.what for one in collectives.get(number, ())]
+
+
+def _named(parts: Sequence[Enqueued] | None) -> str:
+    if not parts:
         return "missing"
+    one = parts[0]
     where = f" at {one.line.file.rpartition('/')[2]}:{one.line.line}" if one.line is not None else ""
     return f"{one.operation} of {one.bytes:,} bytes{where}"

@@ -1,11 +1,14 @@
 """What a rehearsal shows, from made records: peaks, the collectives of one step, what differs between ranks."""
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.evidence.memory.growth import MemorySeries, Point
 from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import fold_ranks
 from distdbg.rehearse.rehearsal import rehearsal
 
 GIB = 1 << 30
@@ -27,8 +30,8 @@ def series(*points):
     )
 
 
-def did(operation="all_reduce", size=8, at=1, group="0", description="default_pg", line=LINE, agrees=None):
-    return Enqueued(group, description, operation, size, size if agrees is None else agrees, at, line)
+def did(operation="all_reduce", size=8, at=1, group="0", description="default_pg", line=LINE, agrees=None, number=-1):
+    return Enqueued(group, description, operation, size, size if agrees is None else agrees, number, at, line)
 
 
 def test_the_highest_peak_is_of_the_first_rank_that_has_it():
@@ -56,19 +59,48 @@ def test_only_the_last_step_that_all_ranks_ended_is_shown():
 def test_a_group_is_inside_a_node_or_across(ranks, across):
     run = evidence(groups={"7": ranks})
     found = rehearsal(run, {0: [did(group="7", description="mesh_tp")]}, {})
-    assert [(g.title, g.ranks, g.across) for g in found.groups] == [("group tp", ranks, across)]
+    assert [(g.title, g.ranks, g.across) for g in found.groups] == [
+        (f"the tp group of ranks {fold_ranks(ranks)}", ranks, across)
+    ]
+
+
+def numbered(*operations, first=1):
+    return [replace(one, number=number) for number, one in enumerate(operations, first)]
 
 
 def test_what_first_differs_between_ranks_is_named():
-    ones, others = [did(), did(size=4), did()], [did(), did("broadcast", size=4), did()]
+    ones, others = numbered(did(), did(size=4), did()), numbered(did(), did("broadcast", size=4), did())
     (group,) = rehearsal(evidence(), {0: ones, 3: others}, {}).groups
     assert "number 2" in group.difference and "rank 0" in group.difference and "broadcast" in group.difference
     (group,) = rehearsal(evidence(), {0: ones, 1: ones[:2]}, {}).groups
     assert "number 3" in group.difference and "missing" in group.difference
 
 
+def test_what_a_recorder_has_dropped_is_no_difference():
+    """It keeps the newest operations of all groups together: ranks with more of them keep less of this one."""
+    every = numbered(did(), did("broadcast"), did(size=4), did())
+    (group,) = rehearsal(evidence(), {0: every, 1: every[2:]}, {}).groups
+    assert not group.difference
+
+
+def test_sends_and_receives_differ_by_right():
+    """As in a pipeline."""
+    ones = [did("send"), *numbered(did()), did("send")]
+    others = [did("recv"), did("recv"), *numbered(did())]
+    (group,) = rehearsal(evidence(), {0: ones, 1: others}, {}).groups
+    assert not group.difference
+
+
+def test_parts_of_one_coalesced_collective_share_its_number():
+    parts = [replace(did(size=size), number=1) for size in (4, 8)]
+    (group,) = rehearsal(evidence(), {0: parts, 1: parts[::-1]}, {}).groups
+    assert "number 1" in group.difference
+    (group,) = rehearsal(evidence(), {0: parts, 1: parts}, {}).groups
+    assert not group.difference
+
+
 def test_sizes_that_may_differ_do_not():
-    ones, others = [did("gather", size=90, agrees=8)], [did("gather", size=8, agrees=8)]
+    ones, others = (numbered(did("gather", size=size, agrees=8)) for size in (90, 8))
     (group,) = rehearsal(evidence(), {0: ones, 1: others}, {}).groups
     assert not group.difference
 
@@ -80,5 +112,5 @@ def test_groups_of_one_name_on_different_ranks_are_different_groups():
         RankRecord(r.rank, 0, 0, "n", groups={"2": (0, 1) if r.rank < 2 else (2, 3)}) for r in run.ranks
     ]  # fmt: skip
     run = RunEvidence({}, 1, tuple(records), ())
-    found = rehearsal(run, {rank: [did(group="2", size=rank + 1, agrees=1)] for rank in range(4)}, {})
+    found = rehearsal(run, {rank: numbered(did(group="2", size=rank + 1, agrees=1)) for rank in range(4)}, {})
     assert sorted(g.ranks for g in found.groups) == [(0, 1), (2, 3)] and not any(g.difference for g in found.groups)

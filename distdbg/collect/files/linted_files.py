@@ -59,9 +59,7 @@ def lint_together(
     texts: Mapping[str, str], wanted: Collection[str] | None = None, *, cached: bool = True
 ) -> dict[str, Linted | UnreadableScript]:
     """Lints files by path, each joined with what it calls from the others."""
-    digests = {
-        path: hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest() for path, text in texts.items()
-    }
+    digests = {path: _digest(text).digest() for path, text in texts.items()}
     place = _place(texts) if cached else None
     before = _read(place) if place is not None else {}
     known = {p: kept for p, kept in before.items() if all(digests.get(f) == d for f, d in kept.texts)}
@@ -76,7 +74,7 @@ def lint_together(
 
 
 def _digest(text: str) -> hashlib.blake2b:
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
 
 
 # processes -----------------------------------------------------------------------------------------------------------

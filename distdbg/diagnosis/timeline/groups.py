@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from distdbg.evidence.dump import Dump
@@ -37,17 +37,24 @@ class Group:
 
     @property
     def default(self) -> bool:
-        return self._description in ("default_pg", "") and self.name in ("0", "")
+        return _is_default(self.name, self._description)
 
     @property
     def title(self) -> str:
-        """`the tp group of ranks 8-15` for a dimension of a mesh; else `group 7`, with a description if it has one."""
-        if self.default:
-            return "the default group"
-        description = self._description
-        if description.startswith(_MESH):
-            return f"the {description.removeprefix(_MESH)} group of ranks {fold_ranks(self.ranks)}"
-        return f"group {self.name}" + (f" ({description})" if description not in ("undefined", "") else "")
+        return group_title(self.name, self._description, self.ranks)
+
+
+def _is_default(name: str, description: str) -> bool:
+    return description in ("default_pg", "") and name in ("0", "")
+
+
+def group_title(name: str, description: str, ranks: Iterable[int]) -> str:
+    """`the tp group of ranks 8-15` for a dimension of a mesh; else `group 7`, with a description if it has one."""
+    if _is_default(name, description):
+        return "the default group"
+    if description.startswith(_MESH):
+        return f"the {description.removeprefix(_MESH)} group of ranks {fold_ranks(ranks)}"
+    return f"group {name}" + (f" ({description})" if description not in ("undefined", "") else "")
 
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:

@@ -26,13 +26,15 @@ _OTHER_SIZE = 4
 class Enqueued:
     """One operation of one rank. `bytes` is the larger of all its inputs and all its outputs; `at` is ns since the
     epoch. `line` is the user's innermost line, None where no frame is the user's. `agrees` are the bytes that must be
-    the same on all ranks of the group, 0 where they need not."""
+    the same on all ranks of the group, 0 where they need not. `number` counts the collectives of the group, -1 for what
+    not every rank of it enqueues: a send or receive."""
 
     group: str
     description: str
     operation: str
     bytes: int
     agrees: int
+    number: int
     at: int
     line: Frame | None
     phase: str = ""
@@ -66,8 +68,11 @@ def _enqueued(entry: Mapping[str, Any]) -> Enqueued:
     agrees = sizes[0] if known is not None and known.equal_inputs else 0
     frames = entry.get("frames") or ()
     lines = users_lines(frames)
+    closes_batch = not max(sizes)  # the entry that ends a coalesced call has no tensors
+    of_all = known is not None and not known.is_transfer and not entry["is_p2p"] and not closes_batch
+    number = int(entry["collective_seq_id"]) if of_all else -1
     return Enqueued(
-        str(name), str(description), known.name if known is not None else spelling, max(sizes), agrees,
+        str(name), str(description), known.name if known is not None else spelling, max(sizes), agrees, number,
         int(entry["time_created_ns"]), lines[0] if lines else None, _phase(frames),
     )  # fmt: skip
 

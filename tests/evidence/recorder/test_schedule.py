@@ -5,9 +5,10 @@ from distdbg.evidence.recorder.schedule import read_schedule
 TORCH = "/opt/lib/python3.11/site-packages/torch/distributed"
 
 
-def entry(name="nccl:all_reduce", takes=((4, 8),), gives=((4, 8),), kind="Float", frames=(), at=5):
+def entry(name="nccl:all_reduce", takes=((4, 8),), gives=((4, 8),), kind="Float", frames=(), at=5, number=1):
     return {
         "process_group": ["0", "default_pg"], "profiling_name": name, "time_created_ns": at,
+        "is_p2p": " " in name, "collective_seq_id": number,
         "input_sizes": [list(shape) for shape in takes], "input_dtypes": [kind] * len(takes),
         "output_sizes": [list(shape) for shape in gives], "output_dtypes": [kind] * len(gives),
         "frames": [{"name": f, "filename": file, "line": line} for f, file, line in frames],
@@ -39,6 +40,15 @@ def test_the_users_line_and_the_phase():
     before, alone = read_schedule({"entries": [entry(frames=frames), entry()]})
     assert (before.line.file, before.line.line, before.phase) == ("/home/me/gpt.py", 80, "backward")
     assert (alone.line, alone.phase) == (None, "")
+
+
+def test_what_not_every_rank_enqueues_has_no_number():
+    closes = entry("nccl:coalesced", takes=(), gives=(), number=4)
+    names = ("nccl:all_reduce", "nccl:send 0->1", "nccl:recv 0<-1")
+    found = read_schedule({"entries": [*(entry(name, number=4) for name in names), closes]})
+    assert [(one.operation, one.number) for one in found] == [
+        ("all_reduce", 4), ("send", -1), ("recv", -1), ("coalesced", -1),
+    ]  # fmt: skip
 
 
 def test_entries_of_another_form_are_left_out():
