@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # DDP imports it: where a group is there by then, it is kept for ever
 from gpt import GPT, Config, adamw, loader, warmup_cosine
 from torch.nn.parallel import DistributedDataParallel
 
