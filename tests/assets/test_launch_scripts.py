@@ -28,8 +28,8 @@ def losses(output: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_no_thread_is_left_that_could_abort_the_end(distdbg, tmp_path):
-    """One of gloo's that is there while Python ends may abort the process: `distdbg findings abort-at-exit`. Under FSDP2
-    some are left: torch's caches of DTensor keep the mesh and its group."""
+    """One of gloo's that is there while Python ends may abort the process: `distdbg findings abort-at-exit`. FSDP2
+    leaves some: torch's caches of DTensor keep the mesh and its group."""
     words = ("--worker-side", "off", COUNTS, SCRIPTS / "ddp.py", "--out", tmp_path / "out", "--steps", 1)
     done = distdbg("launch", "--nproc-per-node", 1, *words, env={"PYTHONPATH": os.devnull})
     _, before, after = next(line for line in done.out.splitlines() if line.startswith("threads")).split()
