@@ -19,6 +19,7 @@ from distdbg.rundir import Attempt, RankFiles, RunDir
 from distdbg.rundir.reading import open_regular
 
 _MOST_FACTS = 16 << 20
+_NO_RECORDER = "the script was ended early, or has not used NCCL"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
                 schedules[rank] = read_schedule(load(file))
         except (OSError, UnreadablePickle) as error:
             gone = isinstance(error, FileNotFoundError)
-            unread.setdefault("the script was ended before" if gone else str(error), []).append(rank)
+            unread.setdefault(_NO_RECORDER if gone else str(error), []).append(rank)
     for why, ranks in unread.items():
         unknown.append(Unknown(f"the collectives of ranks {fold_ranks(ranks)}", why))
     report = build_report(evidence)
