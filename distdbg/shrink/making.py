@@ -26,7 +26,8 @@ from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_nam
 from distdbg.shrink.checkpoint.slicing import Piece, pieces
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
-from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.tensors import Tensor, tensors_of
+from distdbg.shrink.checkpoint.uniform import uniform_layout
 from distdbg.shrink.checkpoint.weights_check import compared, only_nan
 from distdbg.shrink.checkpoint.writing import (
     RECORD,
@@ -80,8 +81,10 @@ def make(
         )
     if isinstance(source, Folder):
         source.refuse_the_unreadable(_rest(source))
-    with progress.stage("looking for what counts the layers, and which of them are of a kind"):
-        probe = probed(source, order, tensors or ())
+    probe = _known(config, tensors, order)
+    if probe is None:
+        with progress.stage("looking for what counts the layers, and which of them are of a kind"):
+            probe = probed(source, order, tensors or ())
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
     taken: list[Piece] = []
@@ -116,6 +119,16 @@ def make(
                 made["verified"] = verified(source, folder, probe, taken, order)
         write_public_json(folder / RECORD, made)
     return made
+
+
+def _known(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, order: ShrinkRequest
+) -> dict[str, Any] | None:
+    """The layout of a well-known model whose small copy is not verified: then nothing needs torch. Else None."""
+    narrower = (order.experts, order.vocab, order.width) != (None, None, None)
+    if tensors is None or order.verify != "none" or order.stacks or narrower:
+        return None
+    return uniform_layout(config, tensors, order.layers, order.keep)
 
 
 def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules: Collection[str]) -> None:

@@ -21,15 +21,17 @@ def write(path: Path, names: Iterable[str], shape: tuple[int, ...] = (4, 8)) -> 
     return data
 
 
-def sharded(folder: Path, layers: int, extra: Iterable[str] = ("embed.weight",), **options) -> dict[str, bytes]:
+def sharded(
+    folder: Path, layers: int, extra: Iterable[str] = ("embed.weight",), of_a_layer: Iterable[str] = "ab", **options
+) -> dict[str, bytes]:
     """One shard a layer, and one for what is in no layer."""
     folder.mkdir(parents=True, exist_ok=True)
     places: dict[str, str] = {}
     data: dict[str, bytes] = {}
     for number in range(layers):
         file = f"model-{number}.safetensors"
-        data |= write(folder / file, [f"model.layers.{number}.a", f"model.layers.{number}.b"], **options)
-        places |= {f"model.layers.{number}.{x}": file for x in "ab"}
+        data |= write(folder / file, [f"model.layers.{number}.{x}" for x in of_a_layer], **options)
+        places |= {f"model.layers.{number}.{x}": file for x in of_a_layer}
     data |= write(folder / "rest.safetensors", extra, **options)
     places |= dict.fromkeys(extra, "rest.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))

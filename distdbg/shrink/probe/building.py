@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from textwrap import shorten
 from typing import Any
 
@@ -70,6 +71,11 @@ class Builder:
             if hasattr(self.model_class, "from_config"):
                 return self.model_class.from_config(config, trust_remote_code=self.trust)
             return self.model_class._from_config(config)
+
+    @cached_property
+    def bare(self) -> Any:
+        """The full config's model on meta, for its names and its signature: nobody may run or change it."""
+        return self.model(self.full)
 
     @property
     def whole(self) -> Anatomy:

@@ -242,7 +242,7 @@ def _thresholds(
             places.append(options)
         every.append([(path, n) for n in dict.fromkeys((value, 1, len(keep) + 1) if rule else (value,))])
     for combination in [*list(product(*places))[1:64], *(list(product(*every))[1:64] if rules else ())]:
-        yield dict(combination)
+        yield {path: number for path, number in combination if value_at(builder.full, path) != number}
 
 
 def _rules(builder: Builder, stack: Stack, leaves: Sequence[Any]) -> Iterator[tuple[Any, int, bool]]:

@@ -17,7 +17,7 @@ def probe(task: dict[str, Any]) -> dict[str, Any]:
     """`task`: folder, trust, layers (number or None), keep, stacks, narrow, stored (names in the checkpoint)."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
-    modules = module_names(builder.model(builder.full), task["stored"]) if task["stored"] else {}
+    modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
     fewer = narrowed(builder, task["narrow"])
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
     return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}

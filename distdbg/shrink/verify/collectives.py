@@ -6,7 +6,7 @@ torch's fake process group answers at once, and fake tensors hold no data: the f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -23,24 +23,27 @@ RANKS = 8
 ByLayer = dict[str, Counter[tuple[str, int]]]
 
 
-def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStack]) -> str:
+def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStack], *, sampled: bool = False) -> str:
     """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models;
     a warning where another layer of its kind does not.
 
     A model that takes an image or a sound gets one, within a text where it can. Layers that this does not reach get
     another pass, with inputs that reach them.
+
+    sampled: of the layers of a kind that are not kept, the first, the middle and the last stand for all.
     """
+    alike = {path for stack in stacks for path in stack.in_between()} if sampled else set()
     a: ByLayer = {}
     b: ByLayer = {}
     why = ""
     with _fake_job():
         # an image in a text reaches the text's layers as well: what reaches more is asked first
-        for modality in (*modalities(full.model(full.full)), ""):
+        for modality in (*modalities(full.bare), ""):
             if not (silent := _silent(stacks, b)):
                 break
             reached = [stack.path for stack in stacks if stack not in silent]
             try:
-                there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=reached)
+                there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=reached, alike=alike)
             except Exception as error:
                 why = f": {in_short(error)}"
                 continue
@@ -49,7 +52,7 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStac
             except Exception as error:
                 return f"fail: the full model runs under FSDP2, the small one raises {brief(error)}"
             a, b = {**there, **a}, {**here, **b}
-    return _judged(a, b, stacks, why)
+    return _judged(a, b, stacks, alike, why)
 
 
 def _silent(stacks: Sequence[KeptStack], found: ByLayer) -> list[KeptStack]:
@@ -57,7 +60,7 @@ def _silent(stacks: Sequence[KeptStack], found: ByLayer) -> list[KeptStack]:
     return [s for s in stacks if not any(found.get(f"{s.path}.{i}") for i in range(len(s.kept)))]
 
 
-def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[KeptStack], why: str) -> str:
+def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[KeptStack], alike: Collection[str], why: str) -> str:
     silent = [stack.path for stack in _silent(stacks, b)]
     if len(silent) == len(stacks):
         return f"not run, because no collective was seen of any layer{why}"
@@ -68,7 +71,7 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[KeptStack], why: str) -> st
                 odd, count = next(iter(((there - here) or (here - there)).items()))
                 return f"fail: {stack.path}.{new} is unlike layer {old} in {count} x {odd[0]} of {odd[1]} elements"
     for stack in stacks:
-        said = each_layer(stack, {"collectives": a})
+        said = each_layer(stack, {"collectives": a}, alike)
         if said != PASS:
             return said.replace("warning: ", f"warning: {stack.path}: ", 1)
     return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}{why}; pass for the others"
@@ -92,12 +95,14 @@ def by_layer(
     whole: bool,
     modality: str = "",
     beside: Sequence[str] = (),
+    alike: Collection[str] = (),
     known: dict[str, Any] | None = None,
 ) -> tuple[ByLayer, dict[str, Any]]:
     """One forward and backward pass of the model with each layer wrapped, and then all of it; and what it was given.
     Raises what it raises.
 
-    beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work. known: what
+    beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work. alike: paths
+    of layers for which one of their kind is run, as far as these give a tensor like the one they are given. known: what
     another model was given.
     """
     import torch
@@ -136,9 +141,12 @@ def by_layer(
         values = KnownValues(Fake(fake))
         _as_fake(model, values)
         for one in stacks:
-            for number in range(one.layers if whole else len(one.kept)):
-                fully_shard(model.get_submodule(f"{one.path}.{number}"), mesh=mesh)
-        left = {p for path in beside for p in model.get_submodule(path).parameters()}
+            layers = [f"{one.path}.{i}" for i in range(one.layers if whole else len(one.kept))]
+            run = [path for path in layers if path not in alike]
+            for path in run:
+                fully_shard(model.get_submodule(path), mesh=mesh)
+            _pass_on(model, run, [path for path in layers if path in alike])
+        left = {p for path in (*beside, *alike) for p in model.get_submodule(path).parameters()}
         scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
         fully_shard(model, mesh=mesh, ignored_params=left | scalars)
         model.train()
@@ -148,6 +156,31 @@ def by_layer(
         output = model(**tree_map_only(torch.Tensor, on_the_cpu, inputs))
         sum(t.float().sum() for t in tensors_in(output) if t.requires_grad).backward()
     return found, inputs
+
+
+def _pass_on(model: Any, run: Sequence[str], others: Sequence[str]) -> None:
+    """The layers at `others` give what they are given, while all that have been `run` gave a tensor like it."""
+    import torch
+
+    unlike: list[str] = []
+
+    def look(_layer: Any, given: Any, result: Any) -> None:
+        both = bool(given) and isinstance(given[0], torch.Tensor) and isinstance(result, torch.Tensor)
+        if not both or (given[0].shape, given[0].dtype) != (result.shape, result.dtype):
+            unlike.append("")
+
+    def passing(plain: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return args[0] if args and not unlike else plain(*args, **kwargs)
+
+        return call
+
+    if others:
+        for path in run:
+            model.get_submodule(path).register_forward_hook(look)
+    for path in others:
+        layer = model.get_submodule(path)
+        layer.forward = passing(layer.forward)
 
 
 def _as_fake(model: Any, values: KnownValues) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,14 @@ class KeptStack:
             here = [layer for layer in kind if layer in self.kept]
             yield from ((layer, here) for layer in kind if here and layer not in here)
 
+    def in_between(self) -> Iterator[str]:
+        """Paths of layers that are not kept, without the first, the middle and the last of each kind: what depends on
+        a layer's place shows in these."""
+        for kind in self.kinds:
+            others = [layer for layer in kind if layer not in self.kept]
+            shown = {others[at] for at in (0, len(others) // 2, -1)} if others else set()
+            yield from (f"{self.path}.{layer}" for layer in others if layer not in shown)
+
     def here(self, name: str) -> list[str]:
         """What a parameter of the full model's stack is called in the small one: several names where its layer is kept
         several times."""
@@ -47,16 +55,17 @@ def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[
     ]
 
 
-def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]]) -> str:
+def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]], unmeasured: Collection[str] = ()) -> str:
     """`pass` where each layer of the full model did what a kept one of its kind did, else a warning.
 
-    full: what was measured -> layer path -> what it was there.
+    full: what was measured -> layer path -> what it was there. unmeasured: paths of layers that are left out.
     """
     for what, measured in full.items():
         odd = [
             layer
             for layer, kept in stack.spoken_for()
-            if all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
+            if f"{stack.path}.{layer}" not in unmeasured
+            and all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
         ]
         if odd:
             return f"warning: unlike the kept layers of their kind in {what}: {fold_ranks(odd)}"

@@ -19,7 +19,7 @@ def compare_names(full: Builder, small: Builder, stacks: Sequence[KeptStack], ta
     the same name in layer `kept[N]` of the full one, and be used where that one is.
     """
     origins: Mapping[str, str] = task["origins"]
-    large, little = full.model(full.full), small.model(small.full)
+    large, little = full.bare, small.bare
     before, after = module_names(large, {*task["sources"]}), module_names(little, origins)
     there, here = large.state_dict(), little.state_dict()
     kept: dict[str, Sequence[int]] = {stack.path: stack.kept for stack in stacks}
@@ -45,7 +45,7 @@ def compare_names(full: Builder, small: Builder, stacks: Sequence[KeptStack], ta
 
 def lacking(full: Builder, stacks: Sequence[KeptStack], sources: Sequence[str]) -> set[str]:
     """Tensors of the small model for which the source has none: those of the full model are made anew, too."""
-    model = full.model(full.full)
+    model = full.bare
     given = {*module_names(model, sources).values()} if sources else {*model.state_dict()}
     kept = {stack.path: stack.kept for stack in stacks}
     return {new for name in model.state_dict() if name not in given for new in all_renumbered(name, kept)}

@@ -10,12 +10,13 @@ from distdbg.shrink.probe.building import Builder, in_short, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify import collectives
+from distdbg.shrink.verify.aside import ChecksAside
 from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import compare
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, kept_of
 from distdbg.shrink.verify.measuring import measure
-from distdbg.shrink.verify.modalities import compare_gradients
+from distdbg.shrink.verify.modalities import compare_gradients, modalities
 from distdbg.shrink.verify.names import compare_names, lacking
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.values import runnable
@@ -30,18 +31,41 @@ def verify(task: dict[str, Any]) -> dict[str, str]:
     quiet()
     full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
     stacks = kept_of(task["stacks"], task["entries"])
+    beside = ChecksAside(lambda: _beside(task, full, small, stacks))
     found = {"kinds": _kinds(full, small, stacks)}
     found |= _attempt(
         lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients", "each_layer")
     )
-    found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    alike = all(said == PASS for said in found.values())
+    if any(modalities(full.bare)):
+        found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    found |= beside.result()
+    if not alike:  # then one layer does not stand for another
+        found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
+    return {check: found[check] for check in sorted(found, key=_place)}
+
+
+def _place(check: str) -> int:
+    """Checks are shown in the order of their table in the docs."""
+    return next((at for at, begin in enumerate(_ORDER) if check.startswith(begin)), len(_ORDER))
+
+
+#: `gradients` are also those with an image, a video or a sound
+_ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored_names", "collectives",
+          "names_and_shapes", "save_and_reload")  # fmt: skip
+
+
+def _beside(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:
+    """What needs no measurement of single layers."""
+    found: dict[str, str] = {}
     if task["origins"]:
         found |= _attempt(lambda: {"stored_names": compare_names(full, small, stacks, task)}, ("stored_names",))
-    found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
     absent = lacking(full, stacks, task["sources"])
     found |= _attempt(lambda: loads(task["small"], small, task["trust"], absent), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
-    return found
+    return found | _attempt(
+        lambda: {"collectives": compare_collectives(full, small, stacks, sampled=True)}, ("collectives",)
+    )
 
 
 def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dict[str, str]:
