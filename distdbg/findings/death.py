@@ -71,8 +71,9 @@ ENTRIES = (
         severity="error",
         title="the job could not start",
         meaning="The ranks failed before their first step for a reason that lies in the start itself: the script has "
-        "a syntax error or imports what is not there, a name is not resolved, a port is taken, a node did not "
-        "come, or torch or the GPUs that were asked for are missing.",
+        "a syntax error or imports what is not there, does not accept one of its arguments or its configuration, a "
+        "name is not resolved, a port is taken, a node did not come, or torch or the GPUs that were asked for are "
+        "missing.",
         how_seen="The kind of the ranks' exceptions, where no step was made; torchrun's own last words, where no rank "
         "was started.",
         remedy="The finding says what to mend; `distdbg launch --dry-run` shows what would be started.",

@@ -41,10 +41,13 @@ def launch_failed(evidence: RunEvidence) -> Iterable[Finding]:
 def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     base = finding(evidence, group)
     lead = group[0]
-    if lead.kind != "exception":
-        return base
     ranks = who_failed(evidence, group)
     at = f" at {lead.where}" if lead.where else ""
+    if lead.kind == "exit" and lead.known is not None and lead.citation is not None:
+        said = next((line for line in lead.citation.quote.split("\n") if lead.known.match.search(line)), lead.message)
+        return replace(base, summary=f"{ranks} could not start{at}: {said.strip()[:300]}")
+    if lead.kind != "exception":
+        return base
     where = "" if len(base.ranks) == len(evidence.ranks) else _only_there(evidence, base)
     cause = base.cause + where
     if lead.known is None and lead.type.endswith("ModuleNotFoundError"):

@@ -172,7 +172,8 @@ def _telling(
     for error, follower in zip(chain[-2::-1], chain[:0:-1], strict=True):
         if follower.link != "cause":
             break
-        if (better := recognise(subject(error))) is not None:
+        better = recognise(subject(error))
+        if better is not None and (known is None or better.finding != "rank-exception"):
             last, known = error, better
     return last, known, False, ""
 

@@ -100,11 +100,17 @@ def _ended_itself(rank: RankRecord, printed: RankFailure) -> RankFailure:
 
 
 def _and_left(failure: RankFailure) -> RankFailure:
-    """The script caught it, and called sys.exit or os._exit in the handler: as Hydra and click do."""
+    """The script caught it, and called sys.exit or os._exit in the handler: as Hydra and click do. Where no line of the
+    user's raised it, the place is the line that called the library."""
     rank = failure.rank
     if not rank.script_exit_code:
         return failure
-    at = f" at {where}" if (where := _left_at(rank)) else ""
+    left, where = _left_at(rank), failure.where
+    if where is not None and where.is_library and left is not None and not left.is_library:
+        cited = replace(failure.citation, where=str(left)) if failure.citation is not None else None
+        return replace(failure, where=left, citation=cited, course=f"It was raised at {where}, which then ended the "
+                       f"process with {_call(rank)}.")  # fmt: skip
+    at = f" at {left}" if left else ""
     return replace(failure, course=f"While it handled this, it ended with {_call(rank)}{at}.")
 
 

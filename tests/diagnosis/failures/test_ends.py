@@ -156,3 +156,47 @@ def test_the_rank_that_torch_names_is_the_root_of_an_error_that_all_ranks_raise(
     assert verdict(report) == [("rank-exception", ranks)]
     assert says in report.findings[0].summary
     assert ranks != (1,) or "state.py:8" in report.findings[0].cause, "what that rank raised is the cause"
+
+
+HYDRA = ("hydra.errors.ConfigCompositionException", "Could not override 'lrr'.\nTo append to your config use +lrr=3",
+         "omegaconf.errors.ConfigAttributeError", "Key 'lrr' is not in struct")  # fmt: skip
+CLICK = ("click.exceptions.NoSuchOption", "No such option '--lrr'.", "KeyError", "'--lrr'")
+ARGPARSE = ("argparse.ArgumentError", "argument --lr: invalid float value: 'x'", "ValueError", "no float: 'x'")
+
+
+@pytest.mark.parametrize("refused", [HYDRA, CLICK, ARGPARSE], ids=lambda refused: refused[0].partition(".")[0])
+def test_an_argument_that_a_library_refuses_is_said_of_the_line_that_called_it(run, refused):
+    kind, message, first, reason = refused
+    library = "/venv/lib/python3.11/site-packages/click/parser.py"
+    link = "\nThe above exception was the direct cause of the following exception:\n\n"
+    text = link.join(traceback_text(*one, file=library, function="parse") for one in ((first, reason), (kind, message)))
+    for rank in range(2):
+        run.fact(rank, op="exception", uncaught=True, type=kind, message=message, t=1.0, thread="MainThread",
+                 traceback=text, where=[library, 88, "parse"])  # fmt: skip
+        run.script_end(rank, "SystemExit", t=1.1, code=2, where=LEFT)
+        run.exits(rank, 2)
+    root = run.closes().report().findings[0]
+    assert (root.id, root.ranks, root.evidence[0].where) == ("launch-failed", (0, 1), "train.py:17 in main")
+    assert message.split("\n")[0] in root.summary and "It was raised at module.py:1776" in root.cause
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["ERROR: Could not consume arg: --lrr=3\nUsage: train.py -\n", "usage: t\nt.py: error: argument --lr: invalid"],
+)
+def test_an_argument_that_was_refused_without_an_exception(run, said):
+    """As fire and argparse do."""
+    for rank in range(2):
+        run.prints(rank, said)
+        run.script_end(rank, "SystemExit", t=1.1, code=2, where=LEFT)
+        run.exits(rank, 2)
+    root = run.closes().report().findings[0]
+    assert (root.id, root.ranks, root.evidence[0].where) == ("launch-failed", (0, 1), "train.py:17 in main")
+    assert "--lr" in root.summary
+
+
+def test_a_key_that_the_script_reads_and_the_configuration_lacks(run):
+    for rank in range(2):
+        run.raises(rank, "omegaconf.errors.ConfigAttributeError", "Key 'nme' is not in struct", t=1.0)
+    root = run.closes().report().findings[0]
+    assert (root.id, root.evidence[0].where) == ("rank-exception", "train.py:88 in step")
