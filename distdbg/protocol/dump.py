@@ -23,6 +23,9 @@ SLEEP = frozenset({"clock_nanosleep", "nanosleep"})
 #: What an agent answers to a request while it takes another dump.
 BUSY = "another dump is being taken on this node"
 
+#: Reason of a dump of ranks that all work and have not begun to train: a line on the terminal, and no evidence.
+BUSY_START = "busy"
+
 
 def failed(because: str) -> dict[str, str]:
     return {"failed": because}

@@ -73,12 +73,14 @@ class Stalled(Event, name="stalled", by="launcher"):
 
 
 class StartSlow(Event, name="start-slow", by="launcher"):
-    """No rank has made progress since epoch second `since`, none has trained before, and some rank does nothing."""
+    """No rank has made progress since epoch second `since`, none has trained before, and some rank does nothing; or
+    with `busy` all work."""
 
     attempt: int | None
     since: float | None
     quiet_s: float | None
     timeout_s: float | None
+    busy: bool = False
 
 
 class TimeoutNear(Event, name="timeout-near", by="launcher"):

@@ -232,6 +232,18 @@ def test_a_slow_start_is_looked_at_and_ends_nothing(tmp_path, monkeypatch):
     assert len(world.asked) == 2, "the hang of the same silence is looked at anew"
 
 
+def test_a_start_in_which_all_work_gets_a_line_and_no_verdict(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    monkeypatch.setattr(hang, "where_ranks_are", lambda _run, dump: f"rank 0 as {dump.name.rpartition('-')[2]} shows")
+    world.says("start-busy", ago=61.0)
+    assert world.said == []
+    world.answer()
+    world.until(lambda: world.said)
+    assert "61 s" in world.said[0] and "rank 0 as busy shows" in world.said[0]
+    assert not world.shown and not world.ended
+    assert world.noted("start-slow")[0]["busy"]
+
+
 @pytest.mark.parametrize(("settings", "said"), [
     ({}, []),
     ({"hang_timeout": "off"}, []),

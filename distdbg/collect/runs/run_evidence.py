@@ -34,6 +34,7 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.trace.requested import missing_profiles
 from distdbg.model import MOST_RANKS, Unknown
 from distdbg.protocol.agent_events import Stopping
+from distdbg.protocol.dump import BUSY_START
 from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished, Launched, Stalled
 from distdbg.rundir import Attempt, NodeFiles, RankFiles, RunDir
 
@@ -155,11 +156,12 @@ class _RunReader:
         return nodes, ranks
 
     def newest_dump(self, attempt: Attempt) -> Dump | None:
-        """The newest dump with a manifest: the others are still being written, or were never finished."""
+        """The newest dump with a manifest, but of a busy start: the others are still being written, or were never
+        finished."""
         for folder in reversed(attempt.dumps()):
             if (folder / "manifest.json").is_file():
                 dump, unknown = load_dump(folder, self._run.relative(folder))
-                if dump.ranks:
+                if dump.ranks and dump.reason != BUSY_START:
                     self.unknown += unknown
                     return dump
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.rundir import RunDir
@@ -45,3 +47,15 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
         except Exception as error:
             text += f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"
     return text, report
+
+
+def where_ranks_are(run: RunDir, dump: Path) -> str:
+    """`rank 0: runs at train.py:7; …` by this dump; empty where they went on."""
+    from distdbg.collect.runs.dump_files import load_dump
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.diagnosis.waits.hang import hang_of
+    from distdbg.diagnosis.waits.undecided import places
+
+    found, _ = load_dump(dump, run.relative(dump))
+    hang = hang_of(replace(load_evidence(run), dump=found))
+    return places(hang) if hang is not None else ""

@@ -14,12 +14,12 @@ from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from distdbg.launch.live.explain import explain
+from distdbg.launch.live.explain import explain, where_ranks_are
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.watch.dump_requests import DumpRequests, OpenDump
 from distdbg.launch.watch.stall import StallEvent, StallWatch
 from distdbg.protocol.agent_events import Dumped
-from distdbg.protocol.dump import BUSY, COLLECTED
+from distdbg.protocol.dump import BUSY, BUSY_START, COLLECTED
 from distdbg.protocol.launcher_events import (
     DumpTaken,
     EndedHung,
@@ -119,6 +119,7 @@ class HangWatch:
         self._working: threading.Thread | None = None
         self._wait_until = 0.0
         self._to_show: list[tuple[str, Report | None]] = []
+        self._to_say: list[str] = []
         #: the newest verdict that the terminal has shown
         self.explained: Report | None = None
         self._look: _Look | None = None
@@ -218,6 +219,9 @@ class HangWatch:
                 self._journal.note(StartSlow(**told, timeout_s=round(event.limit_s, 1)))
                 self._view.say(f"no rank has begun to train for {event.quiet_s:.0f} s: looking where they are")
                 self._look_at("start", event)
+            case "start-busy":
+                self._journal.note(StartSlow(**told, timeout_s=round(event.limit_s, 1), busy=True))
+                self._look_at(BUSY_START, event)
             case "slow":
                 self._journal.note(Slow(**told, why=event.why))
             case "went-on":
@@ -239,7 +243,9 @@ class HangWatch:
             self._look = _Look(reason, event, folder, now, tries)
             stalled = {"since": _epoch(event.since), "quiet_s": event.quiet_s, "timeout_s": event.limit_s}
             nodes = self._nodes.living
-            request = TakeDump(folder=str(folder), **(_OPTIONS | ({"native": 0} if reason == "start" else {})))
+            request = TakeDump(
+                folder=str(folder), **(_OPTIONS | ({"native": 0} if reason in ("start", BUSY_START) else {}))
+            )
             self._dumps.ask(request, reason, t=t, now=now, nodes=nodes, stalled=stalled)
 
     def _expect(self, folder: Path) -> None:
@@ -269,7 +275,9 @@ class HangWatch:
             try:
                 make_private_folder(dump.folder)
                 write_json(dump.folder / "manifest.json", manifest.fields())
-                if look is not None:
+                if look is not None and look.reason == BUSY_START:
+                    self._say_where(look)
+                elif look is not None:
                     self._explain()
             except Exception as error:  # the job goes on, whatever happens to its report
                 self._to_show.append((f"distdbg: the dump could not be explained: {error!r}", None))
@@ -291,6 +299,14 @@ class HangWatch:
         self._later = (time.monotonic() + _TRY_AGAIN_S, look.reason, look.event, look.tries + 1)
         return True
 
+    def _say_where(self, look: _Look) -> None:
+        """In a thread. No verdict: a long start looks the same as a loop that never ends."""
+        if places := where_ranks_are(self._run, look.folder):
+            self._to_say.append(
+                f"no rank has begun to train for {look.event.quiet_s:.0f} s, but all of them work: {places}. "
+                "A start may take so long; nothing is ended for it"
+            )
+
     def _explain(self) -> None:
         """In a thread. The report is built and written anew, and shown as at the end of a run."""
         text, report = explain(self._run)
@@ -299,6 +315,8 @@ class HangWatch:
             tell_finding(self._settings.on_finding, self._run.report_json)
 
     def _show(self) -> None:
+        while self._to_say:
+            self._view.say(self._to_say.pop(0))
         while self._to_show:
             text, report = self._to_show.pop(0)
             self._view.show(text)

@@ -33,6 +33,8 @@ _WINDOW_S = 2.0
 _LEAD_S = 1.0
 #: Seconds without a report after which the watch does not wait for an agent.
 _SILENT_S = 10.0
+#: Seconds since each rank last worked, up to which all count as busy.
+_BUSY_WITHIN_S = 5.0
 #: Seconds without a call after which the watch itself was suspended, or a node that did not report. So often in one
 #: silence its ranks are excused.
 _PAUSE_S = 5.0
@@ -45,7 +47,7 @@ _MOST_FORESEEN = 3
 #: RankSample.key
 _Key = tuple[int, int | None]
 _Rates = dict[_Key, WorkRate | None]
-Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on", "start-slow"]
+Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on", "start-slow", "start-busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class StallWatch:
         self._suspected: float | None = None
         self._stalled: float | None = None  # the progress that was the last when it was said
         self._stood_at: dict[_Key, int] = {}  # what had been heard of the ranks that the last alarm was about
-        self._slow_said = self._start_said = False
+        self._slow_said = self._start_said = self._busy_said = False
         self._alarms = self._foreseen = 0
         self._looked = float("-inf")
 
@@ -149,7 +151,7 @@ class StallWatch:
             if self._started:
                 kind = self._kind
                 self._longest[kind] = max(self._longest.get(kind, 0.0), at - last)
-            self._slow_said = self._start_said = False
+            self._slow_said = self._start_said = self._busy_said = False
 
     def _after_pause(self, now: float, last: float) -> None:
         """While a job is suspended, or a machine sleeps, its ranks owe nothing: all waiting begins anew."""
@@ -219,11 +221,15 @@ class StallWatch:
         return None
 
     def _start_slow(self, now: float, since: float, limit: float) -> StallEvent | None:
-        """Once a silence: a rank that has not trained yet does nothing, whatever the others do."""
-        if self._started or self._step or self._start_said:
+        """Once a silence: a rank that has not trained yet does nothing, whatever the others do. Before it, once, where
+        all work for as long: they may load or compile, or be in an endless loop."""
+        if self._started or self._step or self._start_said or now - since < liveness.START_LOOK_S:
             return None
         idle = now - min(max(rank.progress, rank.worked, self._anew) for rank in self._ranks.values())
-        if idle < liveness.START_LOOK_S or now - since < liveness.START_LOOK_S:
+        if idle < _BUSY_WITHIN_S and not self._busy_said:
+            self._busy_said = True
+            return StallEvent("start-busy", since, now - since, limit)
+        if idle < liveness.START_LOOK_S:
             return None
         self._start_said = True
         self._stood_at = {key: rank.sample.heard or 0 for key, rank in self._ranks.items()}
