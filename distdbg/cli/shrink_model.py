@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 @click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
 @click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
 @click.option("--width", type=float, metavar="F", help="Scale the layers by F, with random weights; not faithful.")
+@click.option("--size", metavar="S", help="tiny, or at most so many parameters (100M, 1.5B); not faithful.")
+@click.option("--smoke-test", is_flag=True, help="Run a training step and generate; the default with --size tiny.")
 @click.option("--pattern", metavar="PREFIX", help="Prefix of a layer's number in a checkpoint without a config.")
 @click.option("--random", is_flag=True, help="Use random weights; only the config is needed.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Type of random weights.")
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
 @click.option("--trust-remote-code", is_flag=True, help="Run code from the model's repository.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
             stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
-            pattern: str | None, random: bool, dtype: str | None, verify: str, no_verify: bool,
-            trust_remote_code: bool) -> None:  # fmt: skip
+            size: str | None, smoke_test: bool, pattern: str | None, random: bool, dtype: str | None, verify: str,
+            no_verify: bool, trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small copy of SRC in DST: fewer layers, each unchanged.
 
     SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
@@ -67,13 +69,15 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
     refuse_bad_syntax(keep)
-    if dtype and not random and width is None:
+    if size is not None and width is not None:
+        raise UsageError("--size chooses the width: not with --width", "Leave one of them out.")
+    if dtype and not random and width is None and size is None:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
-    if extrapolate and (experts, vocab, width) != (None, None, None):
-        raise UsageError("--extrapolate is from faithful layers: not with --experts, --vocab or --width",
+    if extrapolate and (experts, vocab, width, size) != (None,) * 4:
+        raise UsageError("--extrapolate is from faithful layers: not with --experts, --vocab, --width or --size",
                          "Leave one of them out.")  # fmt: skip
     if plain_kind(src) is not None:
-        if anatomy or extrapolate or random or stacks or (experts, vocab, width) != (None, None, None):
+        if anatomy or extrapolate or random or stacks or (experts, vocab, width, size) != (None,) * 4:
             raise UsageError(f"{src} has no config: only --layers, --keep and --pattern are for it",
                              "Name the model's folder for the other options.")  # fmt: skip
         _plain(src, dst, PlainOrder(_layers(layers), keep, pattern))
@@ -92,6 +96,8 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         experts,
         vocab,
         width,
+        size,
+        smoke_test or size == "tiny",
     )
     if anatomy:
         asked = [

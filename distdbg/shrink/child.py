@@ -24,6 +24,7 @@ TASKS = {
     "plain": "distdbg.shrink.checkpoint.plain_torch:run",
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
     "verify": "distdbg.shrink.verify.task:verify",
+    "smoke": "distdbg.shrink.verify.smoke:smoke",
     "costs": "distdbg.shrink.verify.task:costs",
 }
 

@@ -50,7 +50,7 @@ _LARGEST_OTHER_FILE = 200_000_000
 @dataclass(frozen=True)
 class ShrinkRequest:
     """What is wanted. layers: a number, or None for one layer of each kind (see `choosing`). experts, vocab: numbers;
-    width: a factor, with random weights; None for all there is."""
+    width: a factor, with random weights; None for all there is. size: see `probe.sizing`. smoke: do a step with it."""
 
     layers: int | None = None
     keep: str = "kinds"
@@ -62,6 +62,8 @@ class ShrinkRequest:
     experts: int | None = None
     vocab: int | None = None
     width: float | None = None
+    size: str | None = None
+    smoke: bool = False
 
 
 def make(
@@ -72,19 +74,16 @@ def make(
     config = read_config(source)
     refuse_absent_layers(config, order.keep)
     order = replace(order, random=order.random or order.width is not None)
-    tensors = None if order.random else tensors_of(source)
-    pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))
-    if tensors is None and not order.random and not pickled:
-        raise NothingToAnalyse(
-            f"{source.where} has a config but no weights (safetensors or .bin)",
-            "Use --random for a model with random weights.",
-        )
+    order, tensors, pickled = _weights(source, order)
     if isinstance(source, Folder):
         source.refuse_the_unreadable(_rest(source))
     probe = _known(config, tensors, order)
     if probe is None:
         with progress.stage("looking for what counts the layers, and which of them are of a kind"):
             probe = probed(source, order, tensors or ())
+    if any(one["random"] for one in probe["narrowed"]):  # a part of a row is no smaller model
+        order, tensors, pickled = replace(order, random=True), None, []
+        probe["modules"] = {}
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
     taken: list[Piece] = []
@@ -121,12 +120,29 @@ def make(
     return made
 
 
+def _weights(
+    source: CheckpointSource, order: ShrinkRequest
+) -> tuple[ShrinkRequest, dict[str, Tensor] | None, list[str]]:
+    """The request, tensors in safetensors files, and files of pickled ones. Raises NothingToAnalyse where there are
+    none, and none were asked for."""
+    tensors = None if order.random else tensors_of(source)
+    pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))
+    if order.size is not None and tensors is None and not pickled:
+        order = replace(order, random=True)
+    if tensors is None and not order.random and not pickled:
+        raise NothingToAnalyse(
+            f"{source.where} has a config but no weights (safetensors or .bin)",
+            "Use --random for a model with random weights.",
+        )
+    return order, tensors, pickled
+
+
 def _known(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, order: ShrinkRequest
 ) -> dict[str, Any] | None:
     """The layout of a well-known model whose small copy is not verified: then nothing needs torch. Else None."""
     narrower = (order.experts, order.vocab, order.width) != (None, None, None)
-    if tensors is None or order.verify != "none" or order.stacks or narrower:
+    if tensors is None or order.verify != "none" or order.stacks or order.size or narrower:
         return None
     return uniform_layout(config, tensors, order.layers, order.keep)
 
@@ -181,6 +197,8 @@ def verified(
         )
     if taken:
         found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
+    if order.smoke:
+        found["smoke_test"] = ask("smoke", small=str(folder), trust=order.trust)
     failed = {check: said for check, said in found.items() if said.startswith("fail")}
     if failed:
         check, said = next(iter(failed.items()))
@@ -217,6 +235,7 @@ def probed(source: CheckpointSource, order: ShrinkRequest, stored: Iterable[str]
             keep=order.keep,
             stacks=dict(order.stacks),
             narrow={"experts": order.experts, "vocab": order.vocab, "width": order.width},
+            size=order.size,
             stored=list(stored),
         )
     return found

@@ -7,7 +7,7 @@ chosen, compared and verified against it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -27,6 +27,7 @@ _MOST_LEFT = 3
 #: a smaller number that equals one of a layer's dimensions does so by chance
 _WIDE = 16
 Leaf = tuple[Path, int]
+Least = Callable[[Path, int], int]
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,18 @@ def narrowed(builder: Builder, wanted: Mapping[str, Any]) -> list[Narrowed]:
     for axis, narrow in (("experts", fewer_experts), ("vocab", fewer_rows), ("width", less_width)):
         if wanted.get(axis) is not None:
             one = narrow(builder, wanted[axis])
-            if why := _Passes(builder).problem(one.edits):
+            if why := why_it_does_not_run(builder, one.edits):
                 raise Refused(f"with {axis} {one.after} of {one.before} the model does not run: {why}",
                               "Keep more: as many experts as are chosen at a time, or a multiple of their groups."
                               )  # fmt: skip
             builder.full = changed(builder.full, one.edits)
             found.append(one)
     return found
+
+
+def why_it_does_not_run(builder: Builder, edits: Edits) -> str:
+    """The error of a pass that the full model does without one; empty where there is none."""
+    return _Passes(builder).problem(edits)
 
 
 def fewer_experts(builder: Builder, count: int) -> Narrowed:
@@ -152,13 +158,13 @@ def _rows(full: Anatomy, found: Anatomy, there: int, rows: int) -> Cuts:
     return cuts
 
 
-def less_width(builder: Builder, factor: float) -> Narrowed:
+def less_width(builder: Builder, factor: float, least: Least = lambda _path, _value: 1) -> Narrowed:
     """All sizes that the layers are made of, and those that must fit them, times `factor`; as few of them as possible
-    left out where it must be."""
+    left out where it must be. `least`: what a size is not made smaller than."""
     if not 0 < factor < 1:
         raise UsageError(f"--width {factor:g}: it is a factor between 0 and 1", "Write --width 0.25.")
     full = builder.whole
-    sizes, fitting = _sizes(builder, full, factor)
+    sizes, fitting = _sizes(builder, full, factor, least)
     before = _elements(full)
     passes = _Passes(builder)
     why = "none of them changes what a layer consists of"
@@ -186,7 +192,7 @@ def _ways(sizes: list[Leaf], fitting: list[Leaf]) -> Iterator[Edits]:
                 yield dict([*kept, *extra])
 
 
-def _sizes(builder: Builder, full: Anatomy, factor: float) -> tuple[list[Leaf], list[Leaf]]:
+def _sizes(builder: Builder, full: Anatomy, factor: float, least: Least) -> tuple[list[Leaf], list[Leaf]]:
     """Integer leaves that change the shape of a tensor in a layer, and no number of layers, experts or rows; or that
     are refused alone. And those that change one outside the layers only, and are as wide as a tensor in them: a tower
     gives what the text takes."""
@@ -194,7 +200,7 @@ def _sizes(builder: Builder, full: Anatomy, factor: float) -> tuple[list[Leaf], 
     sizes, others = [], []
     wide = {n for name in full.parameters if name.startswith(inside) for n in full.tensors[name][0] if n >= _WIDE}
     for path, value in integers(builder.full):
-        small = max(1, round(value * factor))
+        small = max(least(path, value), round(value * factor))
         if value < 2 or small == value or isinstance(path[-1], int):
             continue
         found = builder.anatomy(changed(builder.full, {path: small}))

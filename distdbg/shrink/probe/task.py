@@ -11,15 +11,18 @@ from distdbg.shrink.probe.conversions import module_names
 from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+from distdbg.shrink.probe.sizing import sized
 
 
 def probe(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, layers (number or None), keep, stacks, narrow, stored (names in the checkpoint)."""
+    """`task`: folder, trust, layers (number or None), keep, stacks, narrow, size, stored (names in the checkpoint)."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
     modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
     fewer = narrowed(builder, task["narrow"])
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
+    if task.get("size"):
+        fewer += sized(builder, task["size"], wanted, task["narrow"])
     return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}
 
 

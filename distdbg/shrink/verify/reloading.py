@@ -21,7 +21,7 @@ def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) 
     `lacking`: what the source has not, either.
     """
     try:
-        _, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
+        _, info = load_model(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
         return {"names_and_shapes": _why_not(error, builder)}
     return {"names_and_shapes": _judged(info, lacking)}
@@ -57,14 +57,14 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
     if size > LARGEST_TO_LOAD and not everything:
         return {"save_and_reload": f"not run, because it takes {size / 1e9:.1f} GB of memory; --verify full does it"}
     try:
-        model, _ = _load(folder, builder, trust)
+        model, _ = load_model(folder, builder, trust)
     except Exception as error:
         return {"save_and_reload": _why_not(error, builder)}
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as again:
         model.save_pretrained(again)
         for code in Path(folder).glob("*.py"):
             write_whole(Path(again, code.name), code.read_bytes())
-        second, _ = _load(again, builder, trust)
+        second, _ = load_model(again, builder, trust)
     before, after = model.state_dict(), second.state_dict()
     for name, value in before.items():
         if name not in after or not _equal(torch, value, after[name]):
@@ -85,7 +85,7 @@ def _bits(torch: Any, tensor: Any) -> Any:
     return tensor.contiguous().flatten().view(torch.uint8)
 
 
-def _load(folder: str, builder: Builder, trust: bool, **options: Any) -> Any:
+def load_model(folder: str, builder: Builder, trust: bool, **options: Any) -> Any:
     return builder.model_class.from_pretrained(
         folder, output_loading_info=True, local_files_only=True, trust_remote_code=trust, dtype="auto", **options
     )
