@@ -28,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
+from tests import fork_server
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.cpu_costs import CpuCosts
 from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
@@ -215,6 +216,12 @@ def processes_of(folder: Path) -> dict[int, str]:
         if command:  # a zombie has none
             found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Jobs are forked from a process that has imported torch."""
+    if item.get_closest_marker("slow"):
+        fork_server.start()
 
 
 def pytest_configure(config: pytest.Config) -> None:

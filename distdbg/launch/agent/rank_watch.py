@@ -56,6 +56,8 @@ class RankWatch:
         exporter: Exporter | None = None,
     ) -> None:
         self.ranks: dict[int, RankProcess] = {}
+        #: Children that torchrun had before it started the attempt: ranks of the last one, or helpers.
+        self._no_ranks: set[int] = set()
         self._loop = loop
         self._node = node
         self._torchrun = torchrun
@@ -90,6 +92,7 @@ class RankWatch:
         self._node.attempt = max(self._first_attempt + restarts, self._node.attempt + self._started_once)
         self._started_once = True
         self.ranks = {}
+        self._no_ranks = set(procfs.children(self._torchrun.pid))
         answer: dict[str, Any] = {
             key: {} for key in ("stdouts", "stderrs", "stdout_logs", "stderr_logs", "error_files", "env")
         }
@@ -143,7 +146,7 @@ class RankWatch:
 
     def _look_for_ranks(self) -> None:
         waiting = [r for r in self.ranks.values() if r.pid is None]
-        known = {r.pid for r in self.ranks.values() if r.pid is not None}
+        known = {r.pid for r in self.ranks.values() if r.pid is not None} | self._no_ranks
         for rank, pid in find_ranks(self._torchrun.pid, waiting, known):
             rank.attach(pid)
             self._node.event(events.RankStarted(rank=rank.rank, pid=pid, attempt=rank.attempt))

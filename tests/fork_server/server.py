@@ -1,0 +1,250 @@
+"""A Python that has imported torch, and forks where a test's command would start one.
+
+A job of four ranks imports torch six times: that is most of what a test of a launch costs. Commands of three kinds are
+served (`STARTERS`, `RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
+server of its own as its first act, while it has no thread, and asks that one whenever it starts a Python of these kinds.
+
+What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
+by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Two
+things differ: torch is there before it is imported, and the outermost frame of a rank, which is boot.py's, is there
+twice (this file is compiled under that name).
+
+    python -u server.pyc FD      FD: a socket, a request in each packet
+"""
+
+from __future__ import annotations
+
+import array
+import builtins
+import ctypes
+import faulthandler
+import fcntl
+import importlib.util
+import inspect
+import os
+import json
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from dataclasses import asdict, dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+_PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
+#: They start Python processes which import torch.
+STARTERS = (" -m distdbg launch ", "/distdbg/launch/agent/agent.py ", " -m torch.distributed.run ")
+BOOT = f"{_PACKAGE}/worker/boot.py"
+RANK = f" -u {BOOT} "
+#: The folder whose sitecustomize all servers have had.
+AT_EXIT = str(_PACKAGE.parent / "tests" / "at_exit")
+#: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
+_READ_AT_START = (
+    "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "MALLOC_", "GPU_BOX_", "TORCH_LOGS", "TORCHDYNAMO",
+    "TORCHINDUCTOR", "TORCH_COMPILE", "TORCH_CPP_LOG", "TORCH_SHOW", "TORCH_DEVICE_BACKEND",
+)  # fmt: skip
+_OBEYED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}
+_LARGEST_REQUEST = 1 << 18
+_PR_SET_PDEATHSIG, _PR_SET_MM, _PR_SET_MM_MAP, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 35, 14, 36, 37
+_libc = ctypes.CDLL(None, use_errno=True)
+_start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+_ARGUMENTS = list(inspect.signature(_start).parameters)[1:]
+_asking = threading.Lock()
+#: What /proc shows of this process lies in these.
+_shown: list[ctypes.Array[ctypes.c_char]] = []
+#: The path of a Python that was given neither a script nor PYTHONPATH.
+_path = [path for path in sys.path[1:] if path not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A process to be: its descriptors come with it, and get these numbers."""
+
+    words: list[str]
+    environment: dict[str, str]
+    folder: str
+    umask: int
+    numbers: list[int]
+    own_session: bool
+    dies_with_parent: bool
+
+
+def is_served(words: list[str], environment: dict[str, str]) -> bool:
+    line = " ".join(words) + " "
+    rank = RANK in line
+    if not words or words[0] != sys.executable or not (rank or any(starter in line for starter in STARTERS)):
+        return False
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    before = paths[: paths.index(AT_EXIT)] if AT_EXIT in paths else []
+    if AT_EXIT not in paths or any(os.path.exists(f"{path}/sitecustomize.py") for path in before):
+        return False
+    at_start = {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _OBEYED}
+    threads = at_start.pop("OMP_NUM_THREADS", "")
+    return not at_start and (threads == "1" or not rank)
+
+
+def use(server: socket.socket) -> None:
+    """From now on this process asks `server` for the processes that can be served, and starts the others."""
+
+    def execute(popen: subprocess.Popen[bytes], *values: object) -> None:
+        given = dict(zip(_ARGUMENTS, values, strict=True))
+        if not _asked(server, popen, given):
+            _start(popen, *values)
+
+    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+
+
+def _asked(server: socket.socket, popen: subprocess.Popen[bytes], given: dict[str, object]) -> bool:
+    words = [os.fsdecode(word) for word in given["args"]] if isinstance(given["args"], list | tuple) else []
+    environment = dict(os.environ if given["env"] is None else given["env"])
+    before = given["preexec_fn"]
+    dies_with_parent = getattr(before, "__qualname__", "").startswith("TorchrunProcess.")
+    if given["shell"] or given["executable"] or (before and not dies_with_parent) or not is_served(words, environment):
+        return False
+    streams = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+    kept = [number if stream == -1 else stream for number, stream in enumerate(streams)] + list(given["pass_fds"])
+    mask = os.umask(0o077)
+    os.umask(mask)
+    folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
+    numbers = [0, 1, 2, *given["pass_fds"]]
+    request = Request(words, environment, folder, mask, numbers, bool(given["start_new_session"]), dies_with_parent)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    was = ctypes.c_int()
+    with _asking, os.fdopen(reader) as answer:
+        _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was))
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        socket.send_fds(server, [json.dumps(asdict(request)).encode()], [writer, *kept])
+        os.close(writer)
+        popen.pid = int(answer.readline())
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, was.value)
+    popen._child_created = True  # type: ignore[attr-defined]
+    pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+    popen._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+    return True
+
+
+def next_process(requests: socket.socket) -> tuple[Request, list[int]]:
+    """Wait for requests until the other end is closed. Returns in each new process, which has been adopted by then."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 64)
+        if not data:
+            os._exit(0)
+        answer, *kept = [fcntl.fcntl(number, fcntl.F_DUPFD, 300) for number in descriptors]
+        go, tell = os.pipe()
+        number, numbered = os.pipe()
+        between = os.fork()
+        if between == 0:
+            pid = os.fork()
+            if pid == 0:
+                os.close(tell)
+                os.read(go, 1)  # ends when the server knows that `between` has
+                requests.detach()
+                return Request(**json.loads(data)), kept
+            os.write(numbered, b"%d\n" % pid)
+            os._exit(0)
+        os.waitpid(between, 0)
+        os.write(answer, os.read(number, 32))
+        for descriptor in (*descriptors, answer, *kept, go, tell, number, numbered):
+            os.close(descriptor)
+
+
+def become(request: Request, kept: list[int]) -> socket.socket | None:
+    """Take over what the request says. Gives a socket where this is to be that process's own server instead."""
+    if request.dies_with_parent:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if request.own_session:
+        os.setsid()
+    os.chdir(request.folder)
+    os.umask(request.umask)
+    for number, descriptor in zip(request.numbers, kept, strict=True):
+        os.dup2(descriptor, number)
+    _close_all_but(*request.numbers)
+    if RANK not in " ".join(request.words) + " ":
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
+        if os.fork() == 0:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            ours.detach()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(nothing, number)
+            _close_all_but(0, 1, 2, theirs.fileno())
+            return theirs if os.getppid() == parent else None
+        theirs.close()
+        use(ours)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    _show(request)
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+    sys.orig_argv[:] = request.words
+    return None
+
+
+def _close_all_but(*numbers: int) -> None:
+    kept = sorted({*numbers})
+    for first, last in zip([-1, *kept], [*kept, 4096], strict=True):
+        if first + 1 < last:  # an empty range would be all of them
+            os.closerange(first + 1, last)
+
+
+def _show(request: Request) -> None:
+    """The words and the environment in /proc/PID, where others read them: the kernel is told where they lie."""
+    variables = [f"{name}={value}" for name, value in request.environment.items()]
+    ends = []
+    for words in (request.words, variables):
+        text = b"".join(os.fsencode(word) + b"\0" for word in words)
+        _shown.append(ctypes.create_string_buffer(text, len(text)))
+        ends += [ctypes.addressof(_shown[-1]), ctypes.addressof(_shown[-1]) + len(text)]
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # begins with the third field of proc(5)
+    code, stack, data = ([int(stat[number - 3]) for number in fields] for fields in ((26, 27), (28,), (45, 46, 47)))
+    _libc.sbrk.restype = ctypes.c_void_p
+    # struct prctl_mm_map of linux/prctl.h
+    layout = array.array("Q", [*code, *data, _libc.sbrk(0), *stack, *ends, 0]).tobytes()
+    layout += array.array("i", [0, -1]).tobytes()
+    if _libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, layout, len(layout), 0):
+        raise OSError(ctypes.get_errno(), "PR_SET_MM_MAP")
+
+
+def main_module(words: list[str]) -> None:
+    """`__main__`, the path and the arguments, as the interpreter makes them."""
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if words[0] == "-m":
+        sys.path[:] = [os.getcwd(), *given, *_path]
+        sys.argv = words[1:]
+    else:
+        sys.path[:] = [os.path.dirname(os.path.realpath(words[0])), *given, *_path]
+        sys.argv = words
+        main.__file__ = words[0]
+        main.__cached__ = None  # type: ignore[attr-defined]
+        main.__loader__ = SourceFileLoader("__main__", words[0])
+
+
+if __name__ == "__main__":
+    import gc
+
+    import click  # noqa: F401
+    import pydantic  # noqa: F401
+    import rich  # noqa: F401
+    import torch._dynamo
+    import torch.distributed.run  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    requests: socket.socket | None = socket.socket(fileno=int(sys.argv[1]))
+    while requests is not None:
+        request, kept = next_process(requests)
+        requests = become(request, kept)
+    words = [word for word in request.words[1:] if word != "-u"]
+    main_module(words)
+    if words[0] == "-m":
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
+    else:
+        exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
