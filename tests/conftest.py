@@ -31,6 +31,7 @@ from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests import fork_server
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.cpu_costs import CpuCosts
+from tests.fork_server import AT_EXIT
 from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
 
 # Each worker of pytest-xdist, and each command that a test starts, would compile all that it imports.
@@ -44,8 +45,6 @@ FOREIGN += ("GPU_BOX_",)
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
 FOREIGN_NAMES |= {"PYTHONDONTWRITEBYTECODE"}
-#: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
-AT_EXIT = Path(__file__).parent / "at_exit"
 #: Of a file whose tests are all slow.
 SLOW_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
@@ -221,7 +220,7 @@ def processes_of(folder: Path) -> dict[int, str]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Jobs are forked from a process that has imported torch."""
     if item.get_closest_marker("slow"):
-        fork_server.start()
+        fork_server.start({"PYTHONPATH": str(AT_EXIT)})
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Tests that launch jobs fork their processes from one that has imported torch (server.py): `with forked():`."""
+"""Tests that launch jobs fork their processes from one that has imported torch: server.py says how."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.fork_server import server
 
-started = False
+#: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
+AT_EXIT = Path(__file__).resolve().parents[1] / "at_exit"
+#: One thread each: a fork has no other.
+_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_servers: server.Servers = {}
 
 
-def start() -> None:
-    """From now on the commands that this process starts are forked, where a fork can be what they are."""
-    global started
-    if started:
+def start(environment: Mapping[str, str]) -> None:
+    """From now on commands of this process are forked where a fork can be what they are: those with this PYTHONPATH and
+    LD_LIBRARY_PATH, and none of the variables that torch reads when it is imported."""
+    own = {name: environment[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in environment}
+    kind = server.kind_of(own | {"OMP_NUM_THREADS": "1"})
+    if kind in _servers:
         return
-    started = True
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    compiled = Path(tempfile.mkdtemp(), "server.pyc")
-    py_compile.compile(str(Path(server.__file__)), str(compiled), dfile=server.BOOT, doraise=True)
-    own = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
-    subprocess.Popen(
-        [sys.executable, "-u", str(compiled), str(theirs.fileno())],
-        env=own | {"PYTHONPATH": server.AT_EXIT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        pass_fds=(theirs.fileno(),),
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()
-    server.use(ours)
+    _servers[kind], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryDirectory() as folder, theirs:
+        compiled = Path(folder, "server.pyc")
+        py_compile.compile(str(Path(server.__file__)), str(compiled), dfile=server.BOOT, doraise=True)
+        subprocess.Popen(
+            [sys.executable, "-u", str(compiled), str(theirs.fileno())],
+            env={"PATH": os.environ["PATH"], **own, **_THREADS},
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+        )
+        _servers[kind].recv(64)  # it has read its file
+    server.use(_servers)

@@ -1,8 +1,8 @@
 """A Python that has imported torch, and forks where a test's command would start one.
 
 A job of four ranks imports torch six times: that is most of what a test of a launch costs. Commands of three kinds are
-served (`STARTERS`, `RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
-server of its own as its first act, while it has no thread, and asks that one whenever it starts a Python of these kinds.
+forked (`STARTERS`, `RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
+server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these kinds.
 
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
 by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Two
@@ -21,8 +21,8 @@ import faulthandler
 import fcntl
 import importlib.util
 import inspect
-import os
 import json
+import os
 import runpy
 import signal
 import socket
@@ -30,23 +30,34 @@ import subprocess
 import sys
 import threading
 import types
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
 #: They start Python processes which import torch.
 STARTERS = (" -m distdbg launch ", "/distdbg/launch/agent/agent.py ", " -m torch.distributed.run ")
 BOOT = f"{_PACKAGE}/worker/boot.py"
 RANK = f" -u {BOOT} "
-#: The folder whose sitecustomize all servers have had.
-AT_EXIT = str(_PACKAGE.parent / "tests" / "at_exit")
 #: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
 _READ_AT_START = (
-    "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "MALLOC_", "GPU_BOX_", "TORCH_LOGS", "TORCHDYNAMO",
+    "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "TORCH_LOGS", "TORCHDYNAMO",
     "TORCHINDUCTOR", "TORCH_COMPILE", "TORCH_CPP_LOG", "TORCH_SHOW", "TORCH_DEVICE_BACKEND",
 )  # fmt: skip
-_OBEYED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}
+_OBEYED = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}
+Kind = frozenset[tuple[str, str]]
+Servers = dict[Kind, socket.socket]
+
+
+def kind_of(environment: Mapping[str, str]) -> Kind:
+    """Of the variables that no fork can obey, those that are set: a server of the same kind is needed."""
+    at_start = {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _OBEYED}
+    at_start |= {"shadow": "1"} if environment.get("GPU_BOX_SHADOW") == "1" else {}
+    return frozenset(at_start.items())
+
+
 _LARGEST_REQUEST = 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_MM, _PR_SET_MM_MAP, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 35, 14, 36, 37
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,6 +66,8 @@ _ARGUMENTS = list(inspect.signature(_start).parameters)[1:]
 _asking = threading.Lock()
 #: What /proc shows of this process lies in these.
 _shown: list[ctypes.Array[ctypes.c_char]] = []
+#: What this one can be asked for.
+_kind = kind_of(os.environ)
 #: The path of a Python that was given neither a script nor PYTHONPATH.
 _path = [path for path in sys.path[1:] if path not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
 
@@ -72,37 +85,35 @@ class Request:
     dies_with_parent: bool
 
 
-def is_served(words: list[str], environment: dict[str, str]) -> bool:
+def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
     line = " ".join(words) + " "
-    rank = RANK in line
-    if not words or words[0] != sys.executable or not (rank or any(starter in line for starter in STARTERS)):
-        return False
-    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-    before = paths[: paths.index(AT_EXIT)] if AT_EXIT in paths else []
-    if AT_EXIT not in paths or any(os.path.exists(f"{path}/sitecustomize.py") for path in before):
-        return False
-    at_start = {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _OBEYED}
-    threads = at_start.pop("OMP_NUM_THREADS", "")
-    return not at_start and (threads == "1" or not rank)
+    if not words or words[0] != sys.executable:
+        return None
+    if RANK not in line:  # the others compute nothing
+        if not any(starter in line for starter in STARTERS):
+            return None
+        environment = {**environment, "OMP_NUM_THREADS": "1"}
+    return servers.get(kind_of(environment))
 
 
-def use(server: socket.socket) -> None:
-    """From now on this process asks `server` for the processes that can be served, and starts the others."""
+def use(servers: Servers) -> None:
+    """From now on this process asks these for the processes that can be forked, and starts the others."""
 
     def execute(popen: subprocess.Popen[bytes], *values: object) -> None:
         given = dict(zip(_ARGUMENTS, values, strict=True))
-        if not _asked(server, popen, given):
+        if not _asked(servers, popen, given):
             _start(popen, *values)
 
     subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
 
 
-def _asked(server: socket.socket, popen: subprocess.Popen[bytes], given: dict[str, object]) -> bool:
+def _asked(servers: Servers, popen: subprocess.Popen[bytes], given: dict[str, Any]) -> bool:
     words = [os.fsdecode(word) for word in given["args"]] if isinstance(given["args"], list | tuple) else []
     environment = dict(os.environ if given["env"] is None else given["env"])
     before = given["preexec_fn"]
     dies_with_parent = getattr(before, "__qualname__", "").startswith("TorchrunProcess.")
-    if given["shell"] or given["executable"] or (before and not dies_with_parent) or not is_served(words, environment):
+    server = _server_for(words, environment, servers)
+    if server is None or given["shell"] or given["executable"] or (before and not dies_with_parent):
         return False
     streams = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
     kept = [number if stream == -1 else stream for number, stream in enumerate(streams)] + list(given["pass_fds"])
@@ -174,7 +185,7 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
             _close_all_but(0, 1, 2, theirs.fileno())
             return theirs if os.getppid() == parent else None
         theirs.close()
-        use(ours)
+        use({_kind: ours})
     os.environ.clear()
     os.environ.update(request.environment)
     _show(request)
@@ -230,15 +241,19 @@ def main_module(words: list[str]) -> None:
 if __name__ == "__main__":
     import gc
 
-    import click  # noqa: F401
-    import pydantic  # noqa: F401
-    import rich  # noqa: F401
-    import torch._dynamo
+    requests: socket.socket | None = socket.socket(fileno=int(sys.argv[1]))
+    requests.send(b"this file is read")
+
+    import torch._dynamo  # DistributedDataParallel and optimizers import it
     import torch.distributed.run  # noqa: F401
+
+    import distdbg.cli.launch
+    import distdbg.collect.runs.report_files
+    import distdbg.diagnosis.verdict
+    import distdbg.launch.agent.agent  # noqa: F401
 
     gc.collect()
     gc.freeze()
-    requests: socket.socket | None = socket.socket(fileno=int(sys.argv[1]))
     while requests is not None:
         request, kept = next_process(requests)
         requests = become(request, kept)

@@ -12,6 +12,7 @@ import pytest
 from distdbg.rehearse.gpu_box.box import GpuBox
 from distdbg.rehearse.gpu_box.box import gpu_box as new_box
 from distdbg.rehearse.gpu_box.build import TORCH, NotPossible, build, cache
+from tests import fork_server
 
 #: Found before a test has a home of its own.
 _CACHE = cache()
@@ -21,9 +22,11 @@ _CACHE = cache()
 def need_box(torch: str = TORCH) -> Path:
     """The folder of the built box; the test is skipped where it cannot be built, which CI counts as a failure."""
     try:
-        return build(torch, folder=_CACHE)
+        root = build(torch, folder=_CACHE)
     except NotPossible as error:
         pytest.skip(f"no GPU box: {error}")
+    fork_server.start(GpuBox(root, root).environment({"PYTHONPATH": str(fork_server.AT_EXIT)}))
+    return root
 
 
 @pytest.fixture
