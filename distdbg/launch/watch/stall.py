@@ -17,6 +17,7 @@ Times are seconds of the caller's clock. Nodes report ages, so their clocks need
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -90,6 +91,7 @@ class StallWatch:
         self._hang = hang
         self._startup = startup
         self._ranks: dict[_Key, _Rank] = {}
+        self._keys: dict[int, set[_Key]] = defaultdict(set)  # of each rank and those that it has started
         self._nodes: dict[int, float] = {}  # when each was heard
         self._progress: float | None = None  # of any rank
         self._alive_until = float("-inf")  # the last work that is no progress
@@ -125,6 +127,7 @@ class StallWatch:
                 self._shortest = sample.timeout_s
             if rank is None:
                 self._ranks[sample.key] = _Rank(sample, node, at if sample.heard is not None else now)
+                self._keys[sample.key[0]].add(sample.key)
                 self._moved(max(at, now) if sample.heard is None else at)
                 continue
             if _made_progress(rank, sample, at):
@@ -135,14 +138,17 @@ class StallWatch:
 
     def _drop_replaced(self, named: set[_Key]) -> None:
         """A launcher, now that the ranks that it has started are sampled, or they, now that they have ended."""
-        ours = {key[0] for key in named}
-        for key in [key for key in self._ranks if key[0] in ours and key not in named]:
-            del self._ranks[key]
+        for rank in {key[0] for key in named}:
+            self._drop(self._keys[rank] - named)
 
     def ended(self, rank: int) -> None:
         """The rank, and those that it has started."""
-        for key in [key for key in self._ranks if key[0] == rank]:
+        self._drop(set(self._keys[rank]))
+
+    def _drop(self, keys: set[_Key]) -> None:
+        for key in keys:
             del self._ranks[key]
+            self._keys[key[0]].remove(key)
 
     def _moved(self, at: float) -> None:
         last, self._progress = self._progress, at if self._progress is None else max(self._progress, at)

@@ -10,6 +10,7 @@ import pytest
 #: Two boxes on this machine. A plain shell carries each agent, as `docker exec` or `kubectl exec` would.
 BOXES = """
 import os
+import socket
 
 from distdbg.errors import UsageError
 from distdbg.launch.backends.carriers import Carrier
@@ -25,7 +26,9 @@ class Boxes(Backend):
 
     def place(self, settings, environ, host):
         names = tuple(f"box{number}" for number in range(settings.nodes))
-        return Placed(Location(self.name, names, 29400), settings, [f"{len(names)} boxes"])
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        return Placed(Location(self.name, names, port), settings, [f"{len(names)} boxes"])
 
     def nodes(self, start):
         carriers = [
