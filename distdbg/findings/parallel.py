@@ -58,6 +58,51 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="checkpoint-on-one-gpu",
+        severity="warning",
+        title="every rank loads a checkpoint onto one GPU",
+        meaning="torch.load puts each tensor on the device it was saved from. A checkpoint of rank 0 is of cuda:0. "
+        "With eight ranks a node that GPU gets eight contexts and eight copies of the weights, and runs out of memory "
+        "where the others have room.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy='Load with map_location="cpu", or onto the GPU of the rank (map_location=f"cuda:{local_rank}").',
+        source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
+        lint=LintDoc(
+            how_seen="torch.load without map_location, on all ranks, of what is called a checkpoint, a state or "
+            "weights; a warning where the file starts the process group or wraps the model.",
+        ),
+    ),
+    FindingDoc(
+        id="collective-in-handler",
+        severity="warning",
+        title="a collective in __del__, at exit, or behind except",
+        meaning="A collective needs all ranks at one time. Garbage is collected, processes end and errors are raised "
+        "on each rank by itself: the rank that enters waits for ranks that never come, or takes part in another "
+        "collective of theirs.",
+        how_seen="By lint alone: `distdbg launch` reports the hang that follows as collective-not-joined.",
+        remedy="Let all ranks learn of an error first (an all_reduce of a flag behind the `try`), and call "
+        "collectives at a fixed place of the loop or of the end of training.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown",
+        lint=LintDoc(
+            how_seen="A collective of all ranks in a method `__del__`, in a function that atexit.register is given, "
+            "or in an `except` of an error that one rank alone may have, with no collective in the `try`.",
+        ),
+    ),
+    FindingDoc(
+        id="gradients-summed",
+        severity="warning",
+        title="gradients summed over the ranks, and not divided",
+        meaning="all_reduce sums. Without a division by the number of ranks each step is world size times as large as "
+        "on one GPU, and the learning rate that was tuned there diverges.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Divide by dist.get_world_size() behind the all_reduce, or reduce with op=dist.ReduceOp.AVG.",
+        source="https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html#distributed-training",
+        lint=LintDoc(
+            how_seen="A loop calls all_reduce on `.grad` of each parameter with a sum over all ranks, and neither this "
+            "function nor one that calls it divides, multiplies or asks for the number of ranks.",
+        ),
+    ),
+    FindingDoc(
         id="checkpoint-race",
         severity="warning",
         title="several ranks write the same checkpoint file",
@@ -74,10 +119,10 @@ ENTRIES = (
         lint=LintDoc(
             severity="error",
             title="several ranks write the same file",
-            how_seen="Of torch.save, torch.jit.save, safetensors, save_pretrained, removed checkpoints, and "
-            "folders that are made without exist_ok: no `if` about the rank, in the function or in its callers, "
-            "restricts it to one rank, and no rank is part of the path. Only the run can show whether the paths are "
-            "really the same.",
+            how_seen="Of torch.save, torch.jit.save, safetensors, save_pretrained, files that are opened for writing "
+            "(of severity info), removed checkpoints, and folders that are made without exist_ok: no `if` about the "
+            "rank, in the function or in its callers, restricts it to one rank, and no rank is part of the path. "
+            "Only the run can show whether the paths are really the same.",
             remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
         ),
     ),

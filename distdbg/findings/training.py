@@ -77,8 +77,9 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
         lint=LintDoc(
             how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() "
-            "nowhere. Or a loop that evaluates, with gradients off, calls the trained model, which has "
-            "dropout or batch norm, and the file calls eval() nowhere.",
+            "nowhere. Or a training loop evaluates now and then, under an `if`, with eval() on a model whose "
+            "train() is called outside of this loop only. Or a loop that evaluates, with gradients off, calls the "
+            "trained model, which has dropout or batch norm, and the file calls eval() nowhere.",
             remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         ),
     ),

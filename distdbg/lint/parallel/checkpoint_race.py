@@ -24,11 +24,13 @@ _SAVES_BY_NAME = {name.rpartition(".")[2] for name in _SAVES}
 _MAKES = ("makedirs", "mkdir")
 
 #: without these words there is nothing to check
-NEEDS = ({f"{name}(" for name in (*_SAVES_BY_NAME, *_REMOVES, *_MAKES)}, RANK_WORDS)
+NEEDS = ({f"{name}(" for name in (*_SAVES_BY_NAME, *_REMOVES, *_MAKES, "open")}, RANK_WORDS)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    writes = [call for call in context.script.calls(*_SAVES_BY_NAME, *_REMOVES) if _path(context, call) is not None]
+    writes = [
+        call for call in context.script.calls(*_SAVES_BY_NAME, *_REMOVES, "open") if _path(context, call) is not None
+    ]
     if not writes and not context.script.calls(*_MAKES):
         return
     if not context.distributed or (not context.ranks.known and not context.starts_group):
@@ -43,7 +45,7 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         saves = context.script.last_names[call] in _SAVES_BY_NAME
         sure = saves and _certain(context, call, path)
-        does = "saves" if saves else "removes"
+        does = "saves" if saves else "writes" if context.script.last_names[call] == "open" else "removes"
         yield Hit(
             call,
             f"every rank that comes here {does} {context.script.source(path)[:60]}, and no `if` keeps it to one rank",
@@ -61,10 +63,23 @@ def _path(context: Context, call: ast.Call) -> ast.expr | None:
         name = "save_pretrained"
     if name in _SAVES:
         return argument(call, *_SAVES[name])
+    if name == "open":
+        mode = argument(call, 1, "mode")
+        writes = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "x")
+        return call.args[0] if writes and call.args and not isinstance(call.args[0], ast.Constant) else None
+    if name.endswith(".save") and _scripted(context, call):
+        return argument(call, 0, "f")
     if context.script.last_names[call] in _REMOVES and isinstance(call.func, ast.Attribute) and call.args:
         path = call.args[0]
         return path if any(_CHECKPOINT.search(w) for w in names_in(path)) else None
     return None
+
+
+def _scripted(context: Context, call: ast.Call) -> bool:
+    """`scripted.save(path)` of what torch.jit made."""
+    made = context.values.assignments(call.func.value) if isinstance(call.func, ast.Attribute) else []
+    values = [a.value for a in made if isinstance(a.value, ast.Call)]
+    return any(context.script.call_names[v] in ("torch.jit.script", "torch.jit.trace") for v in values)
 
 
 def _made_by_all(context: Context) -> Iterator[Hit]:

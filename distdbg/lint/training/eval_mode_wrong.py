@@ -25,7 +25,8 @@ def check(context: Context) -> Iterator[Hit]:
         if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
             continue
         mode = next(e for e in does if e.kind == "eval")
-        if _on_purpose(context, loop, does) or any(c.args for c in context.script.calls("train")):
+        modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
+        if _on_purpose(context, loop, does) or any(not context.values.callees(c) for c in modes):
             continue
         if mode.receiver is None or not _trained(context, mode.receiver):
             continue
@@ -34,9 +35,56 @@ def check(context: Context) -> Iterator[Hit]:
             "the model is put into eval mode here, and no epoch puts it back into train mode",
             related=((loop, "the loop over epochs"),),
         )
+    for loop in context.loops.training:
+        yield from _left_within_an_epoch(context, loop)
 
     if not context.events.of("eval") and context.loops.training:
         yield from _never_entered(context)
+
+
+def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
+    """Evaluated now and then between batches: all later batches of the epoch are trained in eval mode."""
+    does = context.loops.does(loop)
+    modes = [e for e in does if e.kind == "eval" and _now_and_then(context, loop, e)]
+    if not modes or any(e.kind == "train" for e in does):
+        return
+    for mode in modes:
+        back = next((c for c in context.events.of("train") if _same_model(context, c, mode.call)), None)
+        if back is not None and not context.script.contains(loop, back):
+            yield Hit(
+                mode.top,
+                "the model is put into eval mode between the batches of an epoch, and the loop never puts it back",
+                related=((loop, "the loop"), (mode.call, "eval mode"), (back, "train mode, outside the loop")),
+            )
+            return
+
+
+def _now_and_then(context: Context, loop: Loop, mode: TrainingEvent) -> bool:
+    """Under an `if` of the loop, after which the loop goes on."""
+    for outer in context.script.above(mode.top):
+        if outer is loop:
+            return False
+        if isinstance(outer, ast.If):
+            last = outer.body[-1]
+            words = names_in(outer.test)
+            return not isinstance(last, (ast.Return, ast.Break, ast.Raise)) and not words & {"len", "last", "is_last"}
+    return False
+
+
+def _same_model(context: Context, one: ast.AST, other: ast.AST) -> bool:
+    """The receivers of two calls may be one model: of the same origin, or of the same name."""
+    mine, its = _receiver(one), _receiver(other)
+    if mine is None or its is None:
+        return False
+    return bool(context.values.sites(mine) & context.values.sites(its)) or _word(mine) == _word(its) != ""
+
+
+def _receiver(call: ast.AST) -> ast.expr | None:
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+
+
+def _word(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool:

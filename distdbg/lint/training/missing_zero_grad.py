@@ -29,7 +29,11 @@ def check(context: Context) -> Iterator[Hit]:
         does = context.loops.does(loop)
         steps = [e for e in does if e.kind in STEPS and not Events.managed(e)]
         back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
-        if not steps or not back or any(e.kind == "zero" for e in does):
+        if not steps or not back:
+            continue
+        zeros = [e for e in does if e.kind == "zero"]
+        if zeros:
+            yield from _one_of_several(context, loop, steps, zeros)
             continue
         roles = [_role(context, step) for step in steps]
         if not all(roles) or _cleared_by_others(context, loop):
@@ -49,6 +53,37 @@ def check(context: Context) -> Iterator[Hit]:
             severity=None if known else "warning",
             related=((loop, "the loop"), (back[0].top, "adds to the gradients")),
         )
+
+
+def _one_of_several(
+    context: Context, loop: Loop, steps: list[TrainingEvent], zeros: list[TrainingEvent]
+) -> Iterator[Hit]:
+    """All that is cleared here are optimizers, and one that steps is not among them."""
+    if context.frameworks or not all(e.receiver is not None and context.roles.optimizer(e.receiver) for e in zeros):
+        return
+    cleared = [e.receiver for e in zeros if e.receiver is not None]
+    inner = [o for o in context.script.within(loop, ast.For) if o is not loop]
+    if not all(map(_word, cleared)) or any(context.script.contains(o, z.top) for o in inner for z in zeros):
+        return  # a container's optimizers are cleared one after the other
+    others = set().union(*(context.values.sites(c, "optimizer") for c in cleared))
+    anywhere = [n.func for n in context.events.of("zero") if isinstance(n, ast.Call)]
+    words = {_word(f.value) for f in anywhere if isinstance(f, ast.Attribute)}
+    for step in steps:
+        owner = step.receiver if step.kind == "step" else None
+        if owner is None or _word(owner) in words | {""} or not context.roles.optimizer(owner):
+            continue
+        if context.values.sites(owner, "optimizer") & others:
+            continue
+        yield Hit(
+            step.top,
+            f"{context.script.source(owner)} steps and nothing clears its gradients, only those of others",
+            severity="warning",
+            related=((loop, "the loop"), (zeros[0].top, "clears the gradients of another optimizer")),
+        )
+
+
+def _word(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _role(context: Context, step: TrainingEvent) -> Role:

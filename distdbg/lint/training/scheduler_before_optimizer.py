@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, TrainingEvent
 from distdbg.lint.script.roles import Role
+from distdbg.lint.script.script import Loop
+
+_TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
 #: without these words there is nothing to check
-NEEDS = ({"backward("}, {"step("})
+NEEDS = ({"backward(", "optim"}, {"step("})
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -20,6 +24,7 @@ def check(context: Context) -> Iterator[Hit]:
         does = [e for e in context.loops.does(loop) if any(context.script.contains(s, e.top) for s in loop.body)]
         steps = [n for n, e in enumerate(does) if e.kind in STEPS]
         if not steps:
+            yield from _before_a_call_that_trains(context, loop, does)
             continue
         for event in does[: steps[0]]:
             if event.kind != "schedule" or event.branches or event.call in seen:
@@ -37,6 +42,44 @@ def check(context: Context) -> Iterator[Hit]:
                 "certain" if event.call is event.top and role.of_torch else "likely",
                 related=((does[steps[0]].call, "the optimizer's step"),),
             )
+
+
+def _before_a_call_that_trains(context: Context, loop: Loop, does: list[TrainingEvent]) -> Iterator[Hit]:
+    """The optimizer steps in another file: in a function called `train…`, which is given the optimizer."""
+    script = context.script
+    if context.loops.kinds[loop] != "epoch" or context.frameworks:
+        return
+    for event in does:
+        statement: ast.AST = script.statement_of(event.top)
+        if event.kind != "schedule" or event.call is not event.top or not _role(context, event).of_torch:
+            continue
+        block = _block(script.parents[statement], statement)
+        if isinstance(script.parents[statement], ast.If) and len(block) == 1:  # `if warm: scheduler.step()`
+            statement = script.parents[statement]
+            block = _block(script.parents[statement], statement)
+        place = block.index(statement)
+        trains = [_trains(context, s) for s in block]
+        if not any(trains[:place]) and (call := next(filter(None, trains[place + 1 :]), None)) is not None:
+            yield Hit(
+                event.call,
+                "the scheduler steps before the optimizer: the first learning rate is skipped",
+                related=((call, "trains an epoch with the optimizer"),),
+            )
+
+
+def _block(outer: ast.AST, statement: ast.AST) -> list[ast.AST]:
+    blocks = [getattr(outer, name, None) for name in ("body", "orelse", "finalbody")]
+    return next((b for b in blocks if isinstance(b, list) and statement in b), [statement])
+
+
+def _trains(context: Context, statement: ast.AST) -> ast.Call | None:
+    for call in context.script.within(statement, ast.Call):
+        given = (*call.args, *(k.value for k in call.keywords))
+        by_name = _TRAINS.match(context.script.last_names[call]) and not context.values.callees(call)
+        optimizers = (g for g in given if isinstance(g, (ast.Name, ast.Attribute)))
+        if by_name and any(context.values.sites(g, "optimizer") for g in optimizers):
+            return call  # type: ignore[no-any-return]
+    return None
 
 
 def _role(context: Context, event: TrainingEvent) -> Role:

@@ -9,6 +9,6 @@ def save(model, rank):
 
 
 def load(model):
-    state = torch.load("model.pt")
+    state = torch.load("model.pt", map_location="cpu")
     torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
     model.load_state_dict(state)

@@ -19,3 +19,10 @@ def main(model, train_loader, val_loader):
         with torch.no_grad():
             for x in val_loader:
                 model(x)
+
+
+def train(steps):
+    print(steps)
+
+
+train(10)

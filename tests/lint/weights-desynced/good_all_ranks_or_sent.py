@@ -6,7 +6,7 @@ from torch.nn.parallel import DistributedDataParallel
 def main(model, local_rank, resume):
     dist.init_process_group("nccl")
     model = DistributedDataParallel(model.cuda(), device_ids=[local_rank])
-    state = [torch.load("start.pt") if dist.get_rank() == 0 else None]
+    state = [torch.load("start.pt", map_location="cpu") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(state)
     if resume:
         model.module.load_state_dict(state[0])
@@ -14,6 +14,6 @@ def main(model, local_rank, resume):
 
 
 def first_rank_only_speaks(model, rank):
-    model.load_state_dict(torch.load("start.pt"))
+    model.load_state_dict(torch.load("start.pt", map_location="cpu"))
     if rank == 0:
         print("loaded")

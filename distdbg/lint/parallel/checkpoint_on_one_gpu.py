@@ -1,0 +1,49 @@
+"""A checkpoint that every rank loads onto the GPU it was saved from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import argument, has_stars, names_in
+from distdbg.lint.script.words import RANK_WORDS
+
+_STATE = re.compile(
+    r"ckpt|checkpoint|snapshot|state|resume|weight|model|pretrain|param|(?:^|_)net(?:_|$)", re.IGNORECASE
+)
+
+#: without these words there is nothing to check
+NEEDS = ({"load("}, RANK_WORDS)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    script = context.script
+    if not context.distributed:
+        return
+    if context.frameworks & {"lightning", "trainer", "deepspeed"}:
+        return
+    if script.calls("set_default_device") or re.search(r"backend=.gloo|['\"]gloo['\"]\s*[,)]", script.text):
+        return
+    for call in script.calls("load"):
+        if script.call_names[call] != "torch.load" or argument(call, 1, "map_location") is not None or has_stars(call):
+            continue
+        if context.ranks.guarded(call) or context.ranks.mentions(call) or not _is_state(context, call):
+            continue
+        made = context.starts_group or bool(script.calls("DistributedDataParallel", "DDP"))
+        yield Hit(
+            call,
+            "every rank loads these tensors onto the GPU that saved them, which is most often cuda:0",
+            "likely" if made else "possible",
+            severity="warning" if made else "info",
+        )
+
+
+def _is_state(context: Context, call: ast.Call) -> bool:
+    """By the path, or by what is done with it, a model's or an optimizer's state."""
+    words: set[str] = set().union(*map(names_in, call.args))
+    statement = context.script.statement_of(call)
+    if isinstance(statement, ast.Assign):
+        words |= set().union(*map(names_in, statement.targets))
+    return "load_state_dict" in names_in(statement) or any(map(_STATE.search, words))
