@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from distdbg.evidence.ops import SETUP, of_kind
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import COLLECTIVE_WORDS, collective
 from distdbg.lint.script.script import FUNCTIONS, Function
@@ -12,15 +13,15 @@ from distdbg.lint.script.script import FUNCTIONS, Function
 #: without these words there is nothing to check
 NEEDS = (COLLECTIVE_WORDS, {"__del__", "atexit", "except"})
 
-#: the ends of a process group are no collectives to wait in, and an abort goes with them
-_ENDS = ("abort", "destroy", "new_group", "init_process_group", "state_dict")
+#: the start and the end of a process group are no collectives to wait in; of a state_dict another rule tells
+_OTHERS = of_kind(SETUP) | {"state_dict of an FSDP model"}
 
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
     for call in script.all(ast.Call):
         name = collective(context, call)
-        if not name or any(word in name for word in _ENDS):
+        if not name or name.removeprefix("dist.") in _OTHERS:
             continue
         function = script.function_of(call)
         if function is not None and function.name == "__del__":
