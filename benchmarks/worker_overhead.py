@@ -4,10 +4,12 @@
     python benchmarks/worker_overhead.py --check         exit code 1 where a step of about 0.5 ms costs over 20 us more,
                                                          or boot.py over 50 ms
     python benchmarks/worker_overhead.py --json FILE
+    python benchmarks/worker_overhead.py --device cuda   on a GPU and NCCL, real or simulated (rehearse/gpu_box)
 
 A step takes a batch from a DataLoader, runs DDP's forward (gloo, one rank), backward and an optimizer. Everything that
 is on by default listens. A round's figure is the difference between its two halves, which follow one another within
-40 ms and change places every round; the result is the median over the rounds, with its 95 % range by bootstrap.
+40 ms and change places every round; the result is the median over the rounds, with its 95 % range by bootstrap. The
+same in CPU time of the process says what other work on the machine does not change.
 Beside it stand the cost of one tick of the heartbeat page, what a collective costs more that the script calls itself
 (DDP's own are not called from Python), and the CPU time that boot.py adds to a rank.
 """
@@ -87,10 +89,10 @@ def _owners() -> Iterator[Any]:
             yield from (c for c in list(vars(module).values()) if type(c) is type and c.__module__ == name)
 
 
-def steps(work: int) -> Iterator[None]:
+def steps(work: int, device: str) -> Iterator[None]:
     """An endless training loop; each `next` is one step."""
     data = TensorDataset(torch.randn(4096, 32), torch.randn(4096, 1))
-    net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to(device)
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     matrix = torch.randn(128, 128)
@@ -98,19 +100,19 @@ def steps(work: int) -> Iterator[None]:
         for x, y in DataLoader(data, batch_size=8):
             for _ in range(work):
                 torch.mm(matrix, matrix)
-            torch.nn.functional.mse_loss(model(x), y).backward()
+            torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
             optimizer.step()
             optimizer.zero_grad()
             yield
 
 
-def measure_steps(page: PageWriter, rounds: int, work: int, *, guards: bool) -> dict[str, Any]:
+def measure_steps(page: PageWriter, rounds: int, work: int, device: str, *, guards: bool) -> dict[str, Any]:
     watch = ImportWatch(_fail)
     bus = Bus(watch, lambda _event, who, error: _fail(who, error))
-    loop = steps(work)
+    loop = steps(work, device)
     next(loop)
     switch = Switch(lambda: _install(bus, page, guards=guards))
-    numbers = torch.ones(64)
+    numbers = torch.ones(64, device=device)
 
     def step() -> None:
         next(loop)
@@ -122,23 +124,26 @@ def measure_steps(page: PageWriter, rounds: int, work: int, *, guards: bool) -> 
 
 def alternate(switch: Switch, call: Callable[[], object], rounds: int) -> dict[str, Any]:
     """Microseconds of a call without the hooks, and what they add."""
-    differences, plain = [], []
+    differences, plain, spent = [], [], []
     for number in range(rounds + 10):
-        times = {}
+        times, cpu = {}, {}
         for on in (True, False) if number % 2 else (False, True):
             switch.turn(on=on)
-            started = time.perf_counter()
+            started, begun = time.perf_counter(), time.process_time()
             for _ in range(STEPS):
                 call()
             times[on] = (time.perf_counter() - started) / STEPS * 1e6
+            cpu[on] = (time.process_time() - begun) / STEPS * 1e6
         if number >= 10:  # the first rounds warm up
             differences.append(times[True] - times[False])
             plain.append(times[False])
+            spent.append(cpu[True] - cpu[False])
     low, high = _range_of_median(differences)
     return {
         "plain_us": round(statistics.median(plain), 1),
         "added_us": round(statistics.median(differences), 2),
         "added_us_95": [round(low, 2), round(high, 2)],
+        "added_cpu_us": round(statistics.median(spent), 2),
     }
 
 
@@ -214,6 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--work", type=int, default=0, help="pads a step with so many matrix products")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--no-guards", action="store_true", help="without the guards, to see their share")
     parser.add_argument("--boot-rounds", type=int, default=9)
     parser.add_argument("--check", action="store_true")
@@ -222,10 +228,12 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="wo-") as name:
         folder = Path(name)
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        dist.init_process_group(
+            "gloo" if arguments.device == "cpu" else "nccl", init_method=f"file://{folder}/store", rank=0, world_size=1
+        )
         page = PageWriter(f"{folder}/00000.page", 0, 1)
         result: dict[str, Any] = {
-            **measure_steps(page, arguments.rounds, arguments.work, guards=not arguments.no_guards),
+            **measure_steps(page, arguments.rounds, arguments.work, arguments.device, guards=not arguments.no_guards),
             "tick_ns": round(measure_tick(page)),
             "boot": measure_boot(folder, arguments.boot_rounds),
         }
@@ -243,7 +251,8 @@ def main() -> int:
 
 def _words(figures: dict[str, Any]) -> str:
     low, high = figures["added_us_95"]
-    return f"{figures['plain_us']} us: +{figures['added_us']} us (95 %: {low} to {high})"
+    wall = f"{figures['plain_us']} us: +{figures['added_us']} us (95 %: {low} to {high})"
+    return f"{wall}; CPU +{figures['added_cpu_us']} us"
 
 
 if __name__ == "__main__":

@@ -17,13 +17,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.conftest import Finished, environment_in, processes_of
 from tests.inject.faults import FAULTS, Fault
 
 _HERE = Path(__file__).parent
-CLIENTS = sorted([*_HERE.glob("clients/*.py"), *_HERE.parent.glob("programs/clients/*.py")])
+#: Clients that start two ranks themselves, below --no-python, and what they need: too large for the tests' extra.
+_DRIVERS = {"ray_train": "ray"}
+CLIENTS = sorted(
+    client
+    for client in (*_HERE.glob("clients/*.py"), *_HERE.parent.glob("programs/clients/*.py"))
+    if find_spec(_DRIVERS.get(client.stem, "torch"))
+)
 _PLACE = re.compile(r"^(?P<indent> *)# here: (?P<place>\w+)$", re.M)
 #: What a run needs is below the docstring: names that no client has.
 _PRELUDE = "import itertools as _itertools, os, pathlib as _pathlib, torch; _hits = _itertools.count(1)\n"
@@ -31,6 +38,8 @@ _PRELUDE = "import itertools as _itertools, os, pathlib as _pathlib, torch; _hit
 _LATER, _ONCE = 3, frozenset({"start", "save", "evaluation"})
 #: Of those that end by themselves a longer one, as a slow machine must not call them hung.
 _HANG_TIMEOUT_S, _ENDS_S = 6, 60
+#: Without heartbeats a driver's slow start is known by its CPU time and bytes alone.
+_DRIVERS_TIMEOUT_S = 20
 
 
 class Verdict(Enum):
@@ -51,6 +60,31 @@ class Injection:
 
     def __str__(self) -> str:
         return f"{self.client.stem}: {self.fault.name} at {self.place}, rank {self.rank} of {self.world}"
+
+    @property
+    def drives(self) -> bool:
+        return self.client.stem in _DRIVERS
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The exit codes of ranks that a driver has started are its own affair."""
+        return (1,) if self.drives and not self.fault.hangs else self.fault.codes
+
+    @property
+    def timeout_s(self) -> int:
+        if not self.fault.hangs:
+            return _ENDS_S
+        return _DRIVERS_TIMEOUT_S if self.drives else _HANG_TIMEOUT_S
+
+    @property
+    def command(self) -> list[str]:
+        """All but the script."""
+        nodes, each = (2, 2) if self.world == 4 else (1, 1 if self.drives else self.world)
+        words = ["launch", "--nodes", str(nodes), "--nproc-per-node", str(each), "--hang-timeout", str(self.timeout_s)]
+        words += ["--on-hang", "kill", "--grace", "1"]
+        if self.drives:  # one rank that computes would be excused for 20 minutes: nothing says that all have begun
+            words += ["--startup-timeout", str(self.timeout_s), "--no-python", sys.executable]
+        return words
 
     @property
     def hit(self) -> int:
@@ -99,15 +133,19 @@ def all_injections() -> Iterator[Injection]:
         for fault, place in itertools.product(FAULTS, places):
             if place in fault.places:
                 world, rank = next(turns)
+                if client.stem in _DRIVERS:
+                    world, rank = 2, rank % 2
                 if place == "save" and client.stem == "nanogpt_like":
                     rank = 0  # no other rank saves
                 yield Injection(client, fault, place, rank, world)
 
 
 def sample(most: int, seed: int = 0) -> list[Injection]:
-    """As many of them, each fault about equally often, half of them with two ranks; the same for the same seed."""
+    """As many of them, each fault about equally often, half of them with two ranks, one with a driver, which is slow,
+    and more where all others are taken; the same for the same seed."""
     left = list(all_injections())
     random.Random(seed).shuffle(left)
+    left.sort(key=lambda injection: injection.drives)
     taken: list[Injection] = []
     while left and len(taken) < most:
         for fault in FAULTS:
@@ -117,18 +155,16 @@ def sample(most: int, seed: int = 0) -> list[Injection]:
             if one is not None and len(taken) < most:
                 taken.append(one)
                 left.remove(one)
+    if slow := next((i for i in left if i.drives and i.fault is taken[-1].fault and not taken[-1].drives), None):
+        taken[-1] = slow
     return taken
 
 
 def run(injection: Injection, folder: Path) -> Outcome:
     copy, line = injection.write(folder)
-    nodes, each = (2, 2) if injection.world == 4 else (1, injection.world)
-    timeout = _HANG_TIMEOUT_S if injection.fault.hangs else _ENDS_S
-    words = ["launch", "--nodes", str(nodes), "--nproc-per-node", str(each), "--hang-timeout", str(timeout)]
-    words += ["--on-hang", "kill", "--grace", "1", str(copy), str(folder)]
     planted = folder / "planted"
     done = subprocess.run(
-        [sys.executable, "-m", "distdbg", *words],
+        [sys.executable, "-m", "distdbg", *injection.command, str(copy), str(folder)],
         cwd=folder,
         env={**environment_in(folder), "PLANTED": str(planted)},
         stdin=subprocess.DEVNULL,
@@ -139,10 +175,10 @@ def run(injection: Injection, folder: Path) -> Outcome:
     ended = time.time()
     finished = Finished(done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr), folder)
     met = planted.stat().st_mtime if planted.exists() else None
-    seconds = None if met is None else ended - met - (timeout if injection.fault.hangs else 0)
+    seconds = None if met is None else ended - met - (injection.timeout_s if injection.fault.hangs else 0)
     report = json.loads(finished.run.report_json.read_text())
     verdict, has_line, said = judge(injection, f"{copy.name}:{line}", report)
-    code, orphans = done.returncode in injection.fault.codes, len(processes_of(folder))
+    code, orphans = done.returncode in injection.codes, len(processes_of(folder))
     has_line = has_line or not injection.fault.leaves_its_line
     return Outcome(injection, verdict, has_line, code, orphans, seconds, f"exit {done.returncode}: {said}")
 

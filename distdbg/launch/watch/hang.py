@@ -303,7 +303,8 @@ class HangWatch:
         """In a thread. No verdict: a long start looks the same as a loop that never ends."""
         if places := where_ranks_are(self._run, look.folder):
             self._to_say.append(
-                f"no rank has begun to train for {look.event.quiet_s:.0f} s, but all of them work: {places}. "
+                f"no rank has made a step or a call of torch.distributed for {look.event.quiet_s:.0f} s, but all work: "
+                f"{places}. "
                 "A start may take so long; nothing is ended for it"
             )
 

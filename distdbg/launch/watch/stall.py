@@ -232,7 +232,8 @@ class StallWatch:
         if self._started or self._step or self._start_said or now - since < liveness.START_LOOK_S:
             return None
         idle = now - min(max(rank.progress, rank.worked, self._anew) for rank in self._ranks.values())
-        if idle < _BUSY_WITHIN_S and not self._busy_said:
+        heard = all(rank.sample.heard is not None for rank in self._ranks.values())
+        if heard and idle < _BUSY_WITHIN_S and not self._busy_said:
             self._busy_said = True
             return StallEvent("start-busy", since, now - since, limit)
         if idle < liveness.START_LOOK_S:
