@@ -12,6 +12,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
+from distdbg.shrink.card import CARD, card
 from distdbg.shrink.checkpoint.config_file import (
     CONFIG,
     code_and_config,
@@ -116,8 +117,17 @@ def make(
         if order.verify != "none":
             with progress.stage("comparing every kept layer with the one it represents"):
                 made["verified"] = verified(source, folder, probe, taken, order)
+        there = (source.small(CARD) or b"").decode(errors="replace")
+        write_whole(folder / CARD, card(made, _name_of(source), there), private=False)
         write_public_json(folder / RECORD, made)
     return made
+
+
+def _name_of(source: CheckpointSource) -> str:
+    """A folder or a URL by its last part: the way to it is nobody else's business."""
+    if isinstance(source, Folder) and source.where.startswith(str(source.path)):
+        return source.path.resolve().name
+    return source.where.partition("?")[0].rstrip("/").rpartition("/")[2] if "://" in source.where else source.where
 
 
 def _weights(
@@ -260,7 +270,7 @@ def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any
 
 
 def _rest(source: CheckpointSource) -> list[str]:
-    return [n for n in source.files() if n not in (CONFIG, RECORD) and not n.endswith((*_WEIGHTS, ".index.json"))]
+    return [n for n in source.files() if n not in (CONFIG, RECORD, CARD) and not n.endswith((*_WEIGHTS, ".index.json"))]
 
 
 def copy_the_rest(source: CheckpointSource, folder: Path) -> None:
