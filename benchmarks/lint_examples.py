@@ -6,7 +6,8 @@ LIST.yaml has `positives` (id, rule, repo, path, buggy_commit, fix_commit) and `
 lint_mistakes.yaml beside this file has. Its repositories are split into two halves by a hash of their names: rules are
 tuned on one half only, and recall is printed for each half and rule.
 MIRRORS holds a git directory of each repository as OWNER+NAME/repo. A mistake counts as found where a finding of the
-rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix. Each
+rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix; lines
+elsewhere where the mistake shows are listed as `also`. Each
 file is linted by itself, or with --whole together with all Python files of its repository at that commit. With --peers,
 torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in those lines
 counts, whatever it is about.
@@ -105,6 +106,7 @@ def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
         had += 1
         wanted, spans = IDS.get(entry["rule"], entry["rule"]), changed(before, after)
         where = mirrors, entry["repo"]
+        spans += [(line - BESIDE, line + BESIDE) for line in entry.get("also", ())]
         said_of = findings_of(*where, entry["buggy_commit"], entry["path"], before)
         hits = [f for f in said_of if f.id == wanted]
         hits = [f for f in hits if within(f.evidence[0].line or 0, spans)]

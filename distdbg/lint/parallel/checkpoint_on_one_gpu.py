@@ -29,7 +29,12 @@ def check(context: Context) -> Iterator[Hit]:
     for call in script.calls("load"):
         if script.call_names[call] != "torch.load" or argument(call, 1, "map_location") is not None or has_stars(call):
             continue
-        if context.ranks.guarded(call) or context.ranks.mentions(call) or not _is_state(context, call):
+        if (
+            _mapped_elsewhere(context, call)
+            or context.ranks.guarded(call)
+            or context.ranks.mentions(call)
+            or not _is_state(context, call)
+        ):
             continue
         made = context.starts_group or bool(script.calls("DistributedDataParallel", "DDP"))
         yield Hit(
@@ -38,6 +43,12 @@ def check(context: Context) -> Iterator[Hit]:
             "likely" if made else "possible",
             severity="warning" if made else "info",
         )
+
+
+def _mapped_elsewhere(context: Context, call: ast.Call) -> bool:
+    """`if gpu is None: load(path)` beside `load(path, map_location=…)`: a job of several ranks goes the other way."""
+    loads = [c for c in context.script.calls("load") if argument(c, 1, "map_location") is not None and c.args]
+    return bool(call.args) and any(ast.dump(c.args[0]) == ast.dump(call.args[0]) for c in loads)
 
 
 def _is_state(context: Context, call: ast.Call) -> bool:

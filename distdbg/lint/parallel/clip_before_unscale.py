@@ -10,7 +10,7 @@ from distdbg.lint.script.events import Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS
 
 #: without these words there is nothing to check
-NEEDS = ({"backward("}, {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"})
+NEEDS = ({"step("}, {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"})
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -20,13 +20,13 @@ def check(context: Context) -> Iterator[Hit]:
     for place in (*context.loops.training, *context.script.all(*FUNCTIONS)):
         does = context.loops.does(place)
         for clip in (e for e in does if e.kind == "clip" and e.call not in seen):
-            step = _step_after(does, clip)
+            step = _step_after(does, clip) or _step_of_a_method(context, place, does, clip)
             if step is not None and not any(e.kind == "unscale" and not e.excludes(clip) for e in does):
                 seen.add(clip.call)
                 yield Hit(
                     clip.call,
                     "gradients are clipped here while they still carry the GradScaler's factor",
-                    "certain" if clip.call is clip.top else "likely",
+                    "certain" if clip.call is clip.top and _backward(does) else "likely",
                     related=((step.call, "the step of the scaler"),),
                     fix=_fix(context, clip.call, step.call),
                 )
@@ -39,6 +39,22 @@ def _step_after(does: list[TrainingEvent], clip: TrainingEvent) -> TrainingEvent
     plain = [e for e in does[:place] if e.kind == "backward" and not Events.scaled(e) and not e.excludes(clip)]
     after = [e for e in does[place:] if e.kind == "scaler_step" and not e.excludes(clip)]
     return after[0] if before and not plain and after else None
+
+
+def _backward(does: list[TrainingEvent]) -> bool:
+    return any(e.kind == "backward" for e in does)
+
+
+def _step_of_a_method(
+    context: Context, place: ast.AST, does: list[TrainingEvent], clip: TrainingEvent
+) -> TrainingEvent | None:
+    """The scaler's step in a function that only clips and steps, of a file that never unscales."""
+    if not isinstance(place, FUNCTIONS) or _backward(does) or context.script.calls("unscale_") or context.frameworks:
+        return None
+    if context.values.callers.get(place):
+        return None  # judged with the backward pass of its caller
+    after = [e for e in does[does.index(clip) :] if e.kind == "scaler_step" and not e.excludes(clip)]
+    return next((e for e in after if e.receiver is not None and context.roles.scaler(e.receiver)), None)
 
 
 def _fix(context: Context, clip: ast.AST, step: ast.AST) -> Insert | None:

@@ -117,7 +117,7 @@ class Events:
             return "update"
         if last == "step":
             return self._step(owner)
-        if last in ("eval", "train") and not name.startswith("[]"):
+        if last in ("eval", "train"):
             return self._mode(call, last)
         if last in ("zero_", "fill_") and ".grad" in ast.unparse(owner):
             return "zero"

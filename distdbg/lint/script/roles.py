@@ -16,6 +16,7 @@ _OPTIMIZER = re.compile(
     r"^_?(?:optim(?:izer)?|opt)(?:_?(?:g|d|gen|disc|generator|discriminator|model|net|\d+))?$", re.IGNORECASE
 )
 _SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
+_SCALER = re.compile(r"^_?(?:(?:grad|amp|loss|fp16)_?)?scaler$", re.IGNORECASE)
 #: schedules of transformers and diffusers are LambdaLR of torch
 _MADE_OF_TORCHS = re.compile(r"^(?:transformers|diffusers)\.(?:.*\.)?get_\w*schedule\w*$")
 
@@ -44,6 +45,10 @@ class Roles:
         """A scheduler of torch that is stepped without an epoch; else what is annotated or called so."""
         return self._role(node, "scheduler", "LRScheduler", _SCHEDULER)
 
+    def scaler(self, node: ast.expr) -> Role:
+        """A GradScaler of torch; else what is annotated or called so."""
+        return self._role(node, "scaler", "GradScaler", _SCALER)
+
     def _role(self, node: ast.expr, kind: str, annotation: str, name: re.Pattern[str]) -> Role:
         sites = self.values.sites(node)
         if sites:
@@ -60,6 +65,8 @@ class Roles:
         called = self.script.call_names[site]
         if self.values.kind(site) != kind:
             return False
+        if kind == "scaler":
+            return called.startswith("torch.")
         if kind == "optimizer":
             return called.startswith("torch.optim")
         return ".lr_scheduler." in called or _MADE_OF_TORCHS.match(called) is not None
@@ -71,6 +78,10 @@ class Roles:
             return ""
         arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
         found = next((a.annotation for a in arguments if a.arg == node.id), None)
+        if isinstance(found, ast.Subscript):  # Optional[GradScaler]
+            found = found.slice
+        if isinstance(found, ast.BinOp):  # GradScaler | None
+            found = found.left
         return self.script.dotted(found) if isinstance(found, (ast.Name, ast.Attribute)) else ""
 
     def _of_another_class(self, assigned: ast.Assign) -> bool:

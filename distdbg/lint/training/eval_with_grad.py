@@ -53,11 +53,20 @@ def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
 
 def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:
     """`model(x)` or `model.forward(x)` of that very model in the loop."""
+    while isinstance(model, ast.Subscript):  # of the models in a container
+        model = model.value
     key = context.values.key(model)
-    for call in context.script.within(loop, ast.Call):
+    places: list[ast.AST] = [loop, *(context.loops.reached(loop, 2) if _of_self(model) else [])]
+    for call in (c for place in places for c in context.script.within(place, ast.Call)):
         function = call.func
         if isinstance(function, ast.Attribute) and function.attr == "forward":
+            function = function.value
+        while isinstance(function, ast.Subscript):
             function = function.value
         if key is not None and context.values.key(function) == key and (call.args or call.keywords):
             return call  # type: ignore[no-any-return]
     return None
+
+
+def _of_self(model: ast.expr) -> bool:
+    return isinstance(model, ast.Attribute) and isinstance(model.value, ast.Name) and model.value.id == "self"

@@ -1,0 +1,14 @@
+class Trainer:
+    def __init__(self, generator, critic, batches):
+        self.models = {"generator": generator, "critic": critic}
+        self.batches = batches
+        self.total = 0.0
+
+    def evaluate(self):
+        for name in self.models:
+            self.models[name].eval()
+        for batch in self.batches:  # expect: eval-with-grad
+            self.evaluate_step(batch)
+
+    def evaluate_step(self, batch):
+        self.total += self.models["generator"](batch).mean().item()
