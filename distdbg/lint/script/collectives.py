@@ -68,6 +68,22 @@ def _of_a_group(call: ast.Call, last: str) -> bool:
 def _sharded_fully(context: Context, model: ast.expr) -> bool:
     """An FSDP1 model: its state_dict gathers, unless the file asks for local or sharded ones."""
     sites = context.values.sites(model, "fsdp")
-    if not sites or re.search(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|LocalStateDict", context.script.text):
+    if (
+        not sites
+        or _otherwise(context, model)
+        or re.search(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|LocalStateDict", context.script.text)
+    ):
         return False
     return all(context.script.last_names[s] != "fully_shard" for s in sites)
+
+
+def _otherwise(context: Context, model: ast.expr) -> bool:
+    """`full if args.fsdp else model.state_dict()`: the model is no FSDP model there."""
+    below: ast.AST = model
+    for outer in context.script.above(model):
+        if isinstance(outer, ast.IfExp) or (isinstance(outer, ast.If) and below is not outer.test):
+            behind = below is outer.orelse if isinstance(outer, ast.IfExp) else below in outer.orelse
+            if behind and any(re.search(r"fsdp|shard", w, re.IGNORECASE) for w in names_in(outer.test)):
+                return True
+        below = outer
+    return False

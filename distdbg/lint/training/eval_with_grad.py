@@ -56,7 +56,10 @@ def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:
     while isinstance(model, ast.Subscript):  # of the models in a container
         model = model.value
     key = context.values.key(model)
-    places: list[ast.AST] = [loop, *(context.loops.reached(loop, 2) if _of_self(model) else [])]
+    places: list[ast.AST] = [loop]
+    if _of_self(model):  # methods that the loop calls, with gradients on
+        calls = [c for c in context.script.within(loop, ast.Call) if not context.loops.without_grad(c)]
+        places += [f for c in calls for f in context.values.callees(c)]
     for call in (c for place in places for c in context.script.within(place, ast.Call)):
         function = call.func
         if isinstance(function, ast.Attribute) and function.attr == "forward":
