@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
+def get_ready() -> None:
+    """Import what a verdict needs, while the agents still look: half of the time that it takes."""
+    import distdbg.collect.runs.report_files
+    import distdbg.collect.runs.whole_run
+    import distdbg.diagnosis.verdict
+    import distdbg.report.run_document
+    import distdbg.report.text.renderer  # noqa: F401
+
+
 def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
     """Build and write the report of what the run directory holds now; as text for the terminal, and itself.
 

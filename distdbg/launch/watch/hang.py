@@ -14,7 +14,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from distdbg.launch.live.explain import explain, where_ranks_are
+from distdbg.launch.live.explain import explain, get_ready, where_ranks_are
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.watch.dump_requests import DumpRequests, OpenDump
 from distdbg.launch.watch.stall import StallEvent, StallWatch
@@ -247,6 +247,7 @@ class HangWatch:
                 folder=str(folder), **(_OPTIONS | ({"native": 0} if reason in ("start", BUSY_START) else {}))
             )
             self._dumps.ask(request, reason, t=t, now=now, nodes=nodes, stalled=stalled)
+            threading.Thread(target=get_ready, name="get-ready", daemon=True).start()
 
     def _expect(self, folder: Path) -> None:
         """An agent lost a rank, and looks at the others by itself."""
