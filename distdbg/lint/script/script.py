@@ -27,11 +27,26 @@ _DULL = frozenset(
 ) | {ast.alias}
 
 
+#: fields that hold no node, or a dull one
+_NO_NODES = frozenset((
+    "ctx", "op", "ops", "id", "attr", "arg", "module", "level", "kind", "type_comment", "conversion", "is_async",
+    "simple", "rest", "kwd_attrs", "type_ignores", "tag",
+))  # fmt: skip
+#: of each kind of node the fields that may hold one
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {ast.Name: (), ast.Constant: (), ast.Global: (), ast.Nonlocal: ()}
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """What ast.iter_child_nodes gives, without what is dull: this is the innermost loop of everything."""
+    kind = type(node)
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple(f for f in kind._fields if f not in _NO_NODES)
     found: list[ast.AST] = []
-    for name in node._fields:
+    for name in fields:
         value = getattr(node, name, None)
+        if value is None:
+            continue
         if isinstance(value, list):
             found += [v for v in value if isinstance(v, ast.AST) and type(v) not in _DULL]
         elif isinstance(value, ast.AST) and type(value) not in _DULL:
@@ -53,14 +68,19 @@ class StatementNodes:
         while stack:
             node, parent, scope, place = stack.pop()
             here = len(self.nodes)
-            its = self.kinds.setdefault(type(node), ([], []))
+            kind = type(node)
+            its = self.kinds.get(kind)
+            if its is None:
+                its = self.kinds[kind] = ([], [])
             its[0].append(node)
             its[1].append(here)
             self.nodes.append(node)
             self.parents.append(parent)
             self.scopes.append(scope)
             above.append(place)
-            inner = node if isinstance(node, _SCOPES) else scope
+            if kind is ast.Name or kind is ast.Constant:
+                continue  # most nodes are these
+            inner = node if kind in _SCOPES else scope
             stack += [(child, node, inner, here) for child in reversed(children(node))]
         #: the place behind the last node inside
         self.ends = list(range(1, len(above) + 1))
