@@ -18,17 +18,20 @@ AT_EXIT = Path(__file__).resolve().parents[1] / "at_exit"
 #: One thread each: a fork has no other.
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _servers: server.Servers = {}
+_tried: set[server.Kind] = set()
 
 
 def start(environment: Mapping[str, str]) -> None:
     """From now on commands of this process are forked where a fork can be what they are: those with this PYTHONPATH and
-    LD_LIBRARY_PATH, and none of the variables that torch reads when it is imported."""
+    LD_LIBRARY_PATH, and none of the variables that torch reads when it is imported. Where the kernel does not let a
+    fork look like another command, nothing changes."""
     own = {name: environment[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in environment}
     kind = server.kind_of(own | {"OMP_NUM_THREADS": "1"})
-    if kind in _servers:
+    if kind in _tried:
         return
-    _servers[kind], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with tempfile.TemporaryDirectory() as folder, theirs:
+    _tried.add(kind)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryDirectory() as folder:
         compiled = Path(folder, "server.pyc")
         py_compile.compile(str(Path(server.__file__)), str(compiled), dfile=server.BOOT, doraise=True)
         subprocess.Popen(
@@ -37,5 +40,7 @@ def start(environment: Mapping[str, str]) -> None:
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
         )
-        _servers[kind].recv(64)  # it has read its file
-    server.use(_servers)
+        theirs.close()
+        if ours.recv(64):
+            _servers[kind] = ours
+            server.use(_servers)

@@ -188,7 +188,7 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
         use({_kind: ours})
     os.environ.clear()
     os.environ.update(request.environment)
-    _show(request)
+    _show(request.words, request.environment)
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     sys.orig_argv[:] = request.words
@@ -202,12 +202,12 @@ def _close_all_but(*numbers: int) -> None:
             os.closerange(first + 1, last)
 
 
-def _show(request: Request) -> None:
-    """The words and the environment in /proc/PID, where others read them: the kernel is told where they lie."""
-    variables = [f"{name}={value}" for name, value in request.environment.items()]
+def _show(words: list[str], environment: Mapping[str, str]) -> None:
+    """In /proc/PID/cmdline and environ, where others read them: the kernel is told where they lie. OSError where it
+    has not been built for that (CONFIG_CHECKPOINT_RESTORE)."""
     ends = []
-    for words in (request.words, variables):
-        text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    for lines in (words, [f"{name}={value}" for name, value in environment.items()]):
+        text = b"".join(os.fsencode(line) + b"\0" for line in lines)
         _shown.append(ctypes.create_string_buffer(text, len(text)))
         ends += [ctypes.addressof(_shown[-1]), ctypes.addressof(_shown[-1]) + len(text)]
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # begins with the third field of proc(5)
@@ -242,7 +242,8 @@ if __name__ == "__main__":
     import gc
 
     requests: socket.socket | None = socket.socket(fileno=int(sys.argv[1]))
-    requests.send(b"this file is read")
+    _show(sys.orig_argv, os.environ)
+    requests.send(b"this file is read, and forks are possible")
 
     import torch._dynamo  # DistributedDataParallel and optimizers import it
     import torch.distributed.run  # noqa: F401
