@@ -40,6 +40,7 @@ _LATER, _ONCE = 3, frozenset({"start", "save", "evaluation"})
 _HANG_TIMEOUT_S, _ENDS_S = 6, 60
 #: Without heartbeats a driver's slow start is known by its CPU time and bytes alone.
 _DRIVERS_TIMEOUT_S = 20
+_DRIVERS_END_S = 30
 
 
 class Verdict(Enum):
@@ -178,9 +179,17 @@ def run(injection: Injection, folder: Path) -> Outcome:
     seconds = None if met is None else ended - met - (injection.timeout_s if injection.fault.hangs else 0)
     report = json.loads(finished.run.report_json.read_text())
     verdict, has_line, said = judge(injection, f"{copy.name}:{line}", report)
-    code, orphans = done.returncode in injection.codes, len(processes_of(folder))
+    code, orphans = done.returncode in injection.codes, _left_behind(injection, folder)
     has_line = has_line or not injection.fault.leaves_its_line
     return Outcome(injection, verdict, has_line, code, orphans, seconds, f"exit {done.returncode}: {said}")
+
+
+def _left_behind(injection: Injection, folder: Path) -> int:
+    """Ray's workers end by themselves, seconds after their raylet."""
+    until = time.monotonic() + (_DRIVERS_END_S if injection.drives else 0)
+    while (left := len(processes_of(folder))) and time.monotonic() < until:
+        time.sleep(0.2)
+    return left
 
 
 def judge(injection: Injection, where: str, report: dict) -> tuple[Verdict, bool, str]:
