@@ -108,6 +108,11 @@ class ForeignFiles:
         """Whether anything was read: of any text it can be said what it holds."""
         return bool(self._ranks or self._seen_stacks or not self._logs.empty)
 
+    @property
+    def of_a_driver(self) -> bool:
+        """Whether the process that wrote a log trains in others, and is no rank itself."""
+        return self._logs.lists_workers
+
     def _note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
 

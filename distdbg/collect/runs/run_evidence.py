@@ -184,7 +184,7 @@ class _RunReader:
         files.read((path, self._run.relative(path)) for path in streams if path.is_file())
         shown = files.evidence()
         launched = {rank.rank for rank in evidence.ranks}
-        if launched.issuperset(rank.rank for rank in shown.ranks):
+        if launched.issuperset(rank.rank for rank in shown.ranks) and not files.of_a_driver:
             return evidence
         return replace(evidence, ranks=shown.ranks, unattributed=shown.unattributed)
 

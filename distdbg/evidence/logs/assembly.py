@@ -7,6 +7,7 @@ import signal
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from distdbg.evidence.exit_status import exit_status
 from distdbg.evidence.logs.events import Event, events_in, missing_ranks
@@ -16,7 +17,7 @@ from distdbg.evidence.logs.local_ranks import NodeRanks
 from distdbg.evidence.logs.nccl import all_of_nccl, read_nccl_log
 from distdbg.evidence.logs.process import LoggedProcess
 from distdbg.evidence.logs.rank_names import NameFacts
-from distdbg.evidence.logs.sources import ParsedLine, Source
+from distdbg.evidence.logs.sources import ParsedLine, Source, ranks_of_ray
 from distdbg.evidence.logs.watchdog import speaks_of_watchdog
 from distdbg.evidence.run import UNKNOWN_RANK, DecisiveLine, ExceptionFact, HostClock, LogsRead
 from distdbg.findings.scheduler import OUTSIDE
@@ -32,6 +33,9 @@ _OF_NIC = {"ib-completion", "ib-completion-other", "ib-async"}
 #: Horovod's report of ranks that did not submit a tensor, and how many lines below it can name them.
 _STALL, _STALL_LINES = "horovod-stall", 60
 _CHILD_FAILED = "elastic-child-failed"
+#: Ray's report of a process that died, and how it gives its pid: in the line, or in one around it.
+_WORKER_DIED, _DIED_LINES = "ray-worker-died", 8
+_PID_OF_RAY = re.compile(r"(?:^\s*pid|\bWorker PID): (\d{1,10})\b")
 _NODE = re.compile(r"\bNode failure on ([\w.-]+)")
 
 
@@ -48,6 +52,11 @@ class LogFile:
     times: list[tuple[int, float]] = field(default_factory=list)
     #: seconds by which each host's clock is ahead
     ahead: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def ray_workers(self) -> dict[tuple[str, int], int]:
+        """Where this is what a driver of Ray Train printed: the ranks of its workers, by (host or "", pid)."""
+        return ranks_of_ray(self.lines)
 
     def t_of(self, event_t: float | None, line: int, host: str) -> float | None:
         """By the clock that all hosts are compared with; of a line without a time, that of the line above that has
@@ -83,7 +92,7 @@ class Assembly:
         self._timed = any(file.times for file in files)
         self._ranks: dict[int, LoggedProcess] = {}
         self._unattributed: list[LoggedProcess] = []
-        #: those of them that repeat errors of the ranks
+        #: those of them that are Ray's own
         self._controllers: list[LoggedProcess] = []
         #: what launchers and schedulers say of the job, by the host that they speak of
         self._launchers: dict[str, LoggedProcess] = {}
@@ -145,6 +154,8 @@ class Assembly:
                 self._of_launcher(file, source, event)
         elif known.id == _STALL:
             self._of_missing(file, source, event)
+        elif known.id == _WORKER_DIED:
+            return self._of_dead_worker(file, source, event)
         else:
             return known.id in _OF_NIC and _complains(source)
         return True
@@ -168,6 +179,20 @@ class Assembly:
         missing = missing_ranks([line.text for line in source.lines[event.at : event.at + _STALL_LINES]])
         for process in [self._of_rank(rank) for rank in missing] or [self._of_unknown()]:
             process.exceptions.append(replace(fact, rank=process.rank))
+
+    def _of_dead_worker(self, file: LogFile, source: Source, event: Event) -> bool:
+        """Ray's driver says it of a worker whose pid it has listed with a rank. False where it says no such pid."""
+        around = source.lines[max(0, event.at - _DIED_LINES) : event.at + _DIED_LINES]
+        near = sorted(around, key=lambda line: abs(line.number - source.lines[event.at].number))
+        lines = [*event.text.splitlines(), *(line.text for line in near)]
+        said = [found[1] for line in lines if (found := _PID_OF_RAY.search(line))]
+        rank = file.ray_workers.get(("", int(said[0]))) if said else None
+        if rank is None:
+            return False
+        process = self._of_rank(rank)
+        if not process.exceptions:
+            process.exceptions.append(self._fact(file, source, event, rank))
+        return True
 
     def _of_child(self, file: LogFile, source: Source, event: Event, child: int) -> None:
         """torch.multiprocessing.spawn's parent prints the traceback of process N of this host."""

@@ -45,6 +45,11 @@ class LogReader:
     def empty(self) -> bool:
         return not self._files
 
+    @property
+    def lists_workers(self) -> bool:
+        """Whether a driver of Ray Train wrote one of them."""
+        return any(file.ray_workers for file in self._files)
+
     def job(self) -> JobLogs:
         self._place_local_ranks()
         for file in self._files:

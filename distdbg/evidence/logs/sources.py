@@ -45,8 +45,8 @@ class SourceLine:
 
 @dataclass
 class Source:
-    """What one process wrote into one log. `rank` is None where it is not known. `controls`: it lists the workers of a
-    job, whose errors it repeats."""
+    """What one process wrote into one log. `rank` is None where it is not known. `controls`: one of Ray Train that
+    is none of its workers; it repeats their errors, or serves them."""
 
     rank: int | None
     local_rank: int | None
@@ -123,7 +123,7 @@ def sources_of(
 ) -> list[Source]:
     """`name` is what the file's name says. `of_local` gives the rank of a local rank on a host, where it is known."""
     tasks_are_ranks = _tasks_are_ranks(lines)
-    of_nccl, of_ray = _ranks_of_nccl(lines), _ranks_of_ray(lines)
+    of_nccl, of_ray = _ranks_of_nccl(lines), ranks_of_ray(lines)
     found: dict[tuple[object, ...], Source] = {}
     before = NO_FACTS
     last = -1
@@ -148,14 +148,14 @@ def sources_of(
             own = own if own is not None else of_nccl.get(nccl)
         if own is None and pid is not None:
             own = of_ray.get((where, pid), of_ray.get(("", pid)))
-        own = own if own is not None else name.rank
+        own = name.rank if own is None and not of_ray else own  # a driver's log has lines of all
         key = (own,) if own is not None else (None, local, where, facts.pod, pid)
         source = found.get(key)
         if source is None:
             source = found[key] = Source(own, local, where, facts.pod, pid)
         source.host, source.pod = source.host or where, source.pod or facts.pod
         source.local_rank = source.local_rank if source.local_rank is not None else local
-        source.controls |= own is None and _RAY_WORKER.search(line.text) is not None
+        source.controls |= bool(of_ray) and own is None and pid is not None
         source.lines.append(SourceLine(line.number, line.text, facts.t, facts.level, progress=is_progress(line.text)))
     return list(found.values())
 
@@ -194,7 +194,7 @@ def _ranks_of_nccl(lines: Sequence[ParsedLine]) -> dict[tuple[str, int], int]:
     return {process: rank for process, rank in ranks.items() if rank is not None}
 
 
-def _ranks_of_ray(lines: Sequence[ParsedLine]) -> dict[tuple[str, int], int]:
+def ranks_of_ray(lines: Sequence[ParsedLine]) -> dict[tuple[str, int], int]:
     """The rank of each worker, (host, pid); ("", pid), too, where one host has that pid: lines of the driver's own host
     name none. Of a job that was started again the newest list counts."""
     workers = [found for line in lines if "world_rank=" in line.text for found in _RAY_WORKER.finditer(line.text)]

@@ -81,6 +81,26 @@ def test_a_process_whose_streams_show_no_other_rank_is_the_rank(tmp_path):
     assert [(rank.rank, rank.exit_code, rank.pid) for rank in run.evidence().ranks] == [(0, 1, 1000)]
 
 
+def test_a_driver_of_ray_train_is_no_rank(tmp_path):
+    """Nor where the only rank that its streams speak of has its number."""
+    run = launched_launcher(
+        tmp_path,
+        "(TrainController pid=5) - (ip=10.0.0.6, pid=7) world_rank=0, local_rank=0, node_rank=0",
+        "(TrainController pid=5) - (ip=10.0.0.6, pid=8) world_rank=1, local_rank=1, node_rank=0",
+        "(TrainController pid=5) The actor died unexpectedly before finishing this task.",
+        "(TrainController pid=5) \tpid: 7",
+        "Traceback (most recent call last):",
+        '  File "/home/me/fit.py", line 50, in <module>',
+        "    trainer.fit()",
+        "ray.train.WorkerGroupError: Training failed due to worker errors:",
+    )
+    report = run.report()
+    assert [(f.id, f.ranks, f.explained_by) for f in report.findings] == [
+        ("rank-killed", (0,), None),
+        ("launcher-failed", (), "rank-killed"),
+    ]
+
+
 def test_an_empty_directory(tmp_path):
     evidence = load_evidence(RunDir(tmp_path))
     assert evidence.ranks == ()
