@@ -1,6 +1,5 @@
 """A rank's children and what they hold, by real processes."""
 
-import os
 import subprocess
 import sys
 
@@ -8,23 +7,39 @@ from distdbg.launch.agent import ranks
 from distdbg.launch.agent.ranks import ChildMemory
 
 HOLDS = "import sys; kept = bytearray(b'x') * (64 << 20); print('ready', flush=True); sys.stdin.read()"
+#: A rank with a child that holds as much, and one whose own child does.
+RANK = f"""
+import subprocess, sys
+HOLDS = {HOLDS!r}
+FORKED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {{HOLDS!r}}])"
+children = [
+    subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for code in (HOLDS, FORKED)
+]
+print(*(child.pid for child in children if child.stdout.readline() == b"ready\\n"), flush=True)
+sys.stdin.readline()
+for child in children:
+    child.communicate()
+print("ended", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_the_largest_children_are_reported_and_looked_at_rarely(monkeypatch):
-    kept = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    forked = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLDS!r}])"
-    below = subprocess.Popen([sys.executable, "-c", forked], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    rank = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert kept.stdout.readline() == below.stdout.readline() == b"ready\n"
+        kept, below = map(int, rank.stdout.readline().split())
         memory = ChildMemory()
-        children = memory.sizes(os.getpid())
+        children = memory.sizes(rank.pid)
         sizes = {pid: size for pid, size, _ in children}
-        assert 64 << 20 <= sizes.pop(kept.pid) < 128 << 20
-        assert [size >= 64 << 20 for size in sizes.values()] == [True] and below.pid not in sizes, "a child's child"
+        assert 64 << 20 <= sizes.pop(kept) < 128 << 20
+        assert [size >= 64 << 20 for size in sizes.values()] == [True] and below not in sizes, "a child's child"
         assert all(command for _, _, command in children)
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+        assert rank.stdout.readline() == "ended\n"
+        assert memory.sizes(rank.pid) == children, "the next look is due in ten seconds"
+        monkeypatch.setattr(ranks, "_CHILDREN_EVERY_S", 0.0)
+        assert memory.sizes(rank.pid) == []
     finally:
-        for process in (kept, below):
-            process.communicate(timeout=30)
-    assert memory.sizes(os.getpid()) == children, "the next look is due in ten seconds"
-    monkeypatch.setattr(ranks, "_CHILDREN_EVERY_S", 0.0)
-    assert memory.sizes(os.getpid()) == []
+        rank.communicate(timeout=30)
