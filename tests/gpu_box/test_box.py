@@ -38,6 +38,7 @@ def parts(text):
     return set(re.findall(r"^(?:rank \d+ )?(\w+)$", text, re.M))
 
 
+@pytest.mark.timeout(900)
 def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_path):
     """Both demos under AddressSanitizer and UBSan: one process, and two ranks over NCCL.
 
