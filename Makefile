@@ -23,7 +23,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint bench system-packages bed clean
+.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint docs bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -54,6 +54,10 @@ lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 
+docs: $(VENV)/.ready-docs  ## build the documentation site into build/docs; a link that leads nowhere fails it
+	$(RUN) mkdocs build --strict --quiet
+	@echo "The site: $(CURDIR)/build/docs/index.html"
+
 bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun
 	for file in benchmarks/*.py; do $(VENV)/bin/python "$$file" || exit 1; done
 
@@ -82,4 +86,8 @@ $(VENV)/.ready: pyproject.toml .ci/environment.py
 
 $(VENV)/.ready-test: pyproject.toml .ci/environment.py
 	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)' --extra test
+	@touch $@ $(VENV)/.ready
+
+$(VENV)/.ready-docs: pyproject.toml .ci/environment.py
+	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)' --extra docs
 	@touch $@ $(VENV)/.ready

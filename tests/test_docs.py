@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 import distdbg
 from distdbg.cli import cli
+from distdbg.diagnosis.catalogue import documented
 from distdbg.errors import EXIT_CODES
 from distdbg.launch.plan.torchrun_flags import FLAGS
 from distdbg.settings import settle
@@ -90,9 +94,33 @@ def test_the_search_finds_commands_and_mistakes() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:", target):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            led_to = page.parent / target if target else page
+            assert led_to.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(led_to), f"{page.name} links to #{anchor} of {led_to.name}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub and the site give to a page's headings."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_a_long_page_has_sections(page: Path) -> None:
+    """The site and GitHub make a table of contents of them."""
+    text = page.read_text(encoding="utf-8")
+    assert len(text.split()) <= 1200 or len(re.findall(r"^## ", text, re.MULTILINE)) >= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_all_readers_of_markdown_agree_about_the_page(page: Path) -> None:
+    """mkdocs takes a block right below a paragraph, and a list indented by two, for a part of what stands above."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    below = re.findall(r"^(?![ |]|[-*\d])\S.*\n(?:    |\||[-*] ).*", text, re.MULTILINE)
+    nested = re.findall(r"^ {1,3}[-*] .*", text, re.MULTILINE)
+    assert not below + nested
 
 
 def test_the_job_file_that_is_shown_is_one(tmp_path: Path) -> None:
@@ -124,6 +152,52 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
     assert {p.name for p in (ROOT / "docs").rglob("*.md")} - {"index.md"} == listed
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = re.findall(r": ([\w/-]+\.md)$|^ +- ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    there = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    assert sorted(filter(None, itertools.chain(*listed))) == sorted(there | site_pages().pages().keys())
+
+
+def test_the_pages_that_are_written_from_the_code_are_whole() -> None:
+    pages = site_pages().pages()
+    commands = pages["reference/commands.md"]
+    assert {f"## distdbg {name}\n" for name in cli.list_commands(click.Context(cli))} <= set(
+        re.findall(r"^## .*\n", commands, re.MULTILINE)
+    )
+    assert "--rdzv-endpoint" in commands  # of torchrun
+    findings = re.findall(r"^### (.*)", pages["reference/findings.md"], re.MULTILINE)
+    assert sorted(findings) == sorted(documented())
+    assert "## hang\n" in pages["reference/presets.md"]
+
+
+def test_links_out_of_the_docs_lead_to_pages_of_the_site() -> None:
+    written = site_pages()
+    text = "[a](../README.md#exit-codes) [b](launch.md) [c](../configs) [d](https://x.org/y.md) [e](../nowhere)"
+    assert written.with_links(text, "slurm.md", "docs/slurm.md") == (
+        "[a](reference/commands.md#exit-codes) [b](launch.md) [c](reference/presets.md) [d](https://x.org/y.md) "
+        "[e](../nowhere)"
+    )
+    assert written.with_links("[a](docs/x.md)", "contributing.md", "CONTRIBUTING.md") == "[a](x.md)"
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rank-conditional-collective" in (tmp_path / "reference" / "findings.html").read_text()
+    assert not list(tmp_path.rglob("*.py"))
+
+
+def site_pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_readme_lists_every_exit_code() -> None:

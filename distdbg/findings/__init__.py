@@ -12,12 +12,13 @@ from functools import cache
 from distdbg.findings import death, hang, memory, nodes, parallel, scheduler, slow, training
 from distdbg.model import FindingDoc
 
+FAMILIES = (hang, death, scheduler, slow, training, parallel, memory, nodes)
+
 
 @cache
 def catalogue() -> dict[str, FindingDoc]:
     """id -> entry."""
-    families = (hang, death, scheduler, slow, training, parallel, memory, nodes)
-    return {entry.id: entry for family in families for entry in family.ENTRIES}
+    return {entry.id: entry for family in FAMILIES for entry in family.ENTRIES}
 
 
 def entry(name: str) -> FindingDoc:
