@@ -55,7 +55,7 @@ lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) mypy
 
 docs: $(VENV)/.ready-docs  ## build the documentation site into build/docs; a link that leads nowhere fails it
-	$(RUN) mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # --quiet would hide warnings from --strict, too
 	@echo "The site: $(CURDIR)/build/docs/index.html"
 
 bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun

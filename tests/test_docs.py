@@ -154,6 +154,19 @@ def test_every_page_is_in_the_index() -> None:
     assert {p.name for p in (ROOT / "docs").rglob("*.md")} - {"index.md"} == listed
 
 
+@pytest.mark.parametrize("name", ["getting-started", "symptoms"])
+def test_the_output_that_is_shown_has_the_verdict_of_the_program(name: str) -> None:
+    """The programs are run by other tests, which hold them to the verdict in their docstring."""
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    command = r"^    \$ distdbg .*?(tests/programs/\S+\.py)\n"
+    shown = re.findall(command + r"((?:    (?!\$).*\n|\n)*)", page, re.MULTILINE)
+    assert len(shown) >= 3
+    for program, output in shown:
+        text = (ROOT / program).read_text(encoding="utf-8")
+        verdict = re.search(r"^(?:Verdict|Guard|Numerics|Overfit): ([a-z-]+)", text, re.MULTILINE)
+        assert verdict is not None and verdict[1] in output, f"{program}: {output}"
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     listed = re.findall(r": ([\w/-]+\.md)$|^ +- ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     there = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
