@@ -2,7 +2,7 @@
 
     python docs/pictures.py
 
-The text is what the command printed; numbers and times differ from call to call. torch is required.
+The text is what the command printed, without its quotes of evidence; times differ from call to call. torch is required.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COLUMNS = 100
 #: `hang-dump` has found what blocks the job
 FINDINGS_OF_SEVERITY_ERROR = 10
 TRIES = 60
+_COLOUR = r"(?:\x1b\[[\d;]*m)*"
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
         finally:
             job.terminate()
             job.wait()
-    PICTURE.write_text(drawn(text, "distdbg hang-dump"), encoding="utf-8")
+    PICTURE.write_text(drawn(without_evidence(text), "distdbg hang-dump"), encoding="utf-8")
 
 
 def wait_for_hang(folder: Path) -> None:
@@ -74,6 +75,11 @@ def in_terminal(command: list[str], folder: Path) -> str:
         parts.append(part)
     process.wait()
     return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+def without_evidence(text: str) -> str:
+    """The picture is one screen: the quotes below `seen`, with paths of this machine, are left out."""
+    return re.sub(rf"^{_COLOUR}  {_COLOUR}seen .*\n(?:{_COLOUR} {{7}}.*\n)*", "", text, flags=re.MULTILINE)
 
 
 def drawn(text: str, title: str) -> str:
