@@ -332,13 +332,6 @@ def test_every_command_is_listed_in_the_readme() -> None:
     assert listed == commands
 
 
-def test_every_command_says_in_its_first_line_what_it_does() -> None:
-    for path in (p for p in (PACKAGE / "cli").glob("*.py") if not p.stem.startswith("_")):
-        first = path.read_text(encoding="utf-8").splitlines()[0]
-        name = path.stem.replace("_", "-")
-        assert re.match(rf'"""`distdbg {name}( [A-Z]+)*`: \S', first), f"{path.name}: {first}"
-
-
 def test_every_finding_is_documented_by_one_rule() -> None:
     ids = [doc.id for rule in all_rules() for doc in rule.docs]
     assert ids, "no rule was found"

@@ -1,7 +1,8 @@
 """The command line: one short file a command in this folder, loaded only when it is called.
 
 A new command is one file here (`my_command.py` defines `command`); the folder is the list. Its first line,
-"`distdbg my-command`: what it does.", is what `distdbg --help` says of it: no command is imported for that.
+"`distdbg my-command` (diagnose): what it does.", is its group and its line in `distdbg --help`: no command is imported
+for that.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +23,14 @@ from distdbg.cli._json import Answer, print_failure
 from distdbg.errors import EXIT_CODES, EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, EXIT_USAGE, DistdbgError, UsageError
 from distdbg.plain_text import clean, shortened
 from distdbg.terminal import guard
+
+#: Of commands, in the order of `distdbg --help`.
+GROUPS = ("run", "diagnose", "before the run", "models", "housekeeping")
+_HEAD = re.compile(r'"""`distdbg [^`]+` \((?P<group>[a-z ]+)\): (?P<words>.+)\.')
+_MORE = """\b
+Examples:    distdbg COMMAND --help
+Completion:  eval "$(distdbg completion bash)"
+"""
 
 
 class LazyGroup(click.Group):
@@ -37,19 +47,27 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, _first_line(name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        names = self.list_commands(ctx)
+        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        width = max(map(len, names))
+        for name in names:
+            group, words = head_of(name)
+            rows[group].append((name.ljust(width), words))
+        for group, own in rows.items():
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(own)
 
 
-def _first_line(command: str) -> str:
-    """What the first line of a command's file says after its name."""
+def head_of(command: str) -> tuple[str, str]:
+    """(its group, what it does): the first line of a command's file."""
     path = Path(__file__).with_name(f"{command.replace('-', '_')}.py")
     with path.open(encoding="utf-8") as file:
-        return file.readline().strip().strip('"').partition("`: ")[2].rstrip(".")
+        found = _HEAD.match(file.readline())
+    assert found is not None, path
+    return found["group"], found["words"]
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, epilog=_MORE, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,

@@ -1,4 +1,4 @@
-"""`distdbg attach`: follow a run that was submitted or launched elsewhere, to its end."""
+"""`distdbg attach` (run): follow a run that was started elsewhere, to its end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import sys
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._options import run_argument
 from distdbg.rundir import find_run_dir
 
 
 @exits(LAUNCHES | {3: "no such run", 4: "not permitted"}, of_job=True)
+@examples("distdbg attach", "distdbg attach --show-ranks all distdbg-runs/latest")
 @click.command("attach")
 @run_argument
 @click.option(

@@ -1,4 +1,4 @@
-"""`distdbg bisect`: find the smallest command that still fails: fewer ranks, layers, tokens, steps."""
+"""`distdbg bisect` (diagnose): find the smallest command that still fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from distdbg.whole_file import write_whole
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 
 @exits({0: "found and shown again", 3: "COMMAND does not fail as it is", 6: "the result did not show it again"})
+@examples(
+    "distdbg bisect -- distdbg launch --nproc-per-node 4 train.py",
+    "distdbg bisect --vary --steps=1 -- torchrun train.py --steps 100",
+    "distdbg bisect --finding unused-parameters -- torchrun train.py",
+)
 @click.command("bisect", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--finding", metavar="ID", help="Finding that the report must have; default: the same failure.")
 @click.option("--vary", multiple=True, metavar="FLAG=LOW[:HIGH[:STEP]]",
@@ -33,11 +39,6 @@ def command(
 ) -> None:  # fmt: skip
     """Make a failing COMMAND small: find the fewest ranks and layers, and the smallest values of the script's own
     options, with which it fails the same way.
-
-    \b
-    distdbg bisect -- distdbg launch --nproc-per-node 4 train.py
-    distdbg bisect --vary --seq-len=64 --vary --steps=1 -- distdbg launch train.py --seq-len 4096 --steps 100
-    distdbg bisect --finding unused-parameters -- torchrun --nproc-per-node 8 train.py
 
     Each try is a run. It is assumed that the failure shows every time, and that where a value shows it, each larger
     one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.

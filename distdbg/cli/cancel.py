@@ -1,4 +1,4 @@
-"""`distdbg cancel`: end a run gently, from any terminal that can write its directory."""
+"""`distdbg cancel` (run): end a run gently, from any terminal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._options import run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
@@ -31,6 +32,7 @@ _ASK_SCHEDULER_EVERY_S = 3.0
         6: "not asked",
     }
 )
+@examples("distdbg cancel", "distdbg cancel --no-wait distdbg-runs/latest")
 @click.command("cancel")
 @run_argument
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended (the default).")

@@ -1,4 +1,4 @@
-"""`distdbg compile-report`: report graph breaks, recompilations and the speed-up of torch.compile."""
+"""`distdbg compile-report` (models): report graph breaks and recompilations of torch.compile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._json import answered, note_json
 from distdbg.cli.launch import LaunchCommand
@@ -25,6 +26,10 @@ _EAGER = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
 
 
 @exits(LAUNCHES | {EXIT_OK: "done", EXIT_NOTHING: "nothing was compiled"}, of_job=True)
+@examples(
+    "distdbg compile-report --nproc-per-node 2 train.py --steps 50",
+    "distdbg compile-report --compare-eager train.py --steps 50",
+)
 @click.command(
     cls=LaunchCommand,
     context_settings=launch_command.context_settings,
@@ -45,9 +50,6 @@ def command(
 
     The script is not changed, and runs to its end; all options are those of `distdbg launch`.
 
-    \b
-    distdbg compile-report --nproc-per-node 2 train.py --steps 50
-    distdbg compile-report --compare-eager train.py --steps 50
     """
     from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.diagnosis.verdict import build_report

@@ -1,10 +1,11 @@
-"""`distdbg completion SHELL`: print the script with which a shell completes commands and options."""
+"""`distdbg completion SHELL` (housekeeping): print the script with which a shell completes commands."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import get_completion_class
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 
 _HOW = {
@@ -15,7 +16,8 @@ _HOW = {
 
 
 @exits({0: "done"})
-@click.command("completion", epilog="\b\n" + "\n".join(_HOW.values()))
+@examples(*_HOW.values())
+@click.command("completion")
 @click.argument("shell", type=click.Choice(sorted(_HOW)))
 def command(shell: str) -> None:
     """Print the completion script for a shell."""

@@ -1,4 +1,4 @@
-"""`distdbg diff`: compare two runs: outcome, findings, speed, memory, versions, command, environment."""
+"""`distdbg diff` (diagnose): compare two runs: outcome, findings, speed, memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import html_option
@@ -22,6 +23,7 @@ from distdbg.cli._options import html_option
         10: "B has a finding of severity error that A does not have",
     }
 )
+@examples("distdbg diff baseline bf16", "distdbg diff --html diff.html baseline bf16")
 @click.command("diff")
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")

@@ -1,4 +1,4 @@
-"""`distdbg env`: list the variables of the presets, each with its reason, cost and source."""
+"""`distdbg env` (housekeeping): list the variables of the presets, each with its reason."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.errors import NothingToAnalyse
@@ -26,6 +27,7 @@ from distdbg.masking import mask
 
 
 @exits({0: "done", 3: "nothing is known of NAME"})
+@examples("distdbg env", "distdbg env TORCH_FR_BUFFER_SIZE", "distdbg env --preset debug --shell")
 @click.command("env")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="Only this preset; may be repeated.")
 @json_option("Print one JSON object.")

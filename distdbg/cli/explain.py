@@ -1,4 +1,4 @@
-"""`distdbg explain`: say why a job hung or died, from a run, a dump, recorder dumps, stacks or logs."""
+"""`distdbg explain` (diagnose): say why a job hung or died, from a run, a dump or logs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import html_option
@@ -14,6 +15,11 @@ from distdbg.errors import UsageError
 
 
 @exits(JUDGES)
+@examples(
+    "distdbg explain distdbg-runs/latest",
+    "distdbg explain nccl_trace_rank_*",
+    "distdbg explain --why slurm-4242.out",
+)
 @click.command("explain")
 @click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, allow_dash=True))
 @json_option("Print the report as one JSON object (distdbg.report/1).")

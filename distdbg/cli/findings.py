@@ -1,4 +1,4 @@
-"""`distdbg findings`: list every finding, and explain what each one means."""
+"""`distdbg findings` (housekeeping): list every finding, and explain what each one means."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.errors import UsageError
@@ -16,6 +17,7 @@ from distdbg.model import FindingDoc
 
 
 @exits({0: "done"})
+@examples("distdbg findings", "distdbg findings collective-not-joined")
 @click.command("findings")
 @click.argument("finding_id", metavar="[ID]", required=False)
 @json_option("Print JSON: a list, or one object with ID.")

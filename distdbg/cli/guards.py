@@ -1,4 +1,4 @@
-"""`distdbg guards`: list the guards that watch a training job, what each costs, and what it cannot detect."""
+"""`distdbg guards` (housekeeping): list the guards of a training job, and what each costs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @exits({0: "done", 1: "a guard failed its self-test", 4: "the self-test is not installed"})
+@examples("distdbg guards", "distdbg guards checkpoint-race", "distdbg launch --guard checkpoint-race=fix train.py")
 @click.command("guards")
 @click.option(
     "--selftest", is_flag=True, help="Run small programs with and without each mistake, for about two minutes."

@@ -1,4 +1,4 @@
-"""`distdbg hang-dump`: collect the stacks of every rank of a running job, and say why it hangs."""
+"""`distdbg hang-dump` (diagnose): sample every rank of a running job, and say why it hangs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import html_option, run_argument
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @exits(JUDGES | {3: "no job", 4: "no permission to sample the ranks", 6: "the dump cannot be written"})
+@examples("distdbg hang-dump", "distdbg hang-dump --slurm-job 4242", "distdbg hang-dump --pid 31337 --pid 31338")
 @click.command("hang-dump")
 @run_argument
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",

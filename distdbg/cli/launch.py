@@ -1,4 +1,4 @@
-"""`distdbg launch`: run a script on every rank, in place of torchrun."""
+"""`distdbg launch` (run): run a script on every rank, in place of torchrun."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._options import BackendChoice
 from distdbg.launch.plan.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
@@ -67,6 +68,11 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 
 
 @exits(LAUNCHES, of_job=True)
+@examples(
+    "distdbg launch --nproc-per-node 4 train.py --lr 1e-3",
+    "distdbg launch --nodes 2 -m package.train",
+    "distdbg launch --no-python accelerate launch train.py",
+)
 @click.command(
     cls=LaunchCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -152,13 +158,7 @@ def command(
     program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Run SCRIPT on every rank of a distributed job, and explain what goes wrong.
-
-    \b
-    distdbg launch --nodes 2 --nproc-per-node 4 train.py --lr 1e-3
-    distdbg launch -m package.train
-    distdbg launch --no-python accelerate launch train.py
-    """
+    """Run SCRIPT on every rank of a distributed job, and explain what goes wrong."""
     sys.exit(launch(config, dry_run=dry_run, detach=detach, program=program, options=options)[0])
 
 

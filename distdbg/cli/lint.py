@@ -1,4 +1,4 @@
-"""`distdbg lint PATHS`: find mistakes of distributed training in scripts, without running them."""
+"""`distdbg lint PATHS` (before the run): find mistakes in training scripts without running them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @exits(
     {0: "nothing of severity error", 3: "no file to read", 5: "files were skipped", 10: "findings of severity error"}
 )
+@examples("distdbg lint train.py src/", "distdbg lint --fix train.py", "distdbg lint --sarif . > lint.sarif")
 @click.command("lint")
 @click.argument("paths", nargs=-1, metavar="PATHS...")
 @click.option("--select", multiple=True, metavar="ID[,ID]", help="Check these findings only.")

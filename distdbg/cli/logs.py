@@ -1,4 +1,4 @@
-"""`distdbg logs`: print what the ranks of a run printed."""
+"""`distdbg logs` (run): print what the ranks of a run printed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import READS, exits
 from distdbg.cli._options import ranks_of, run_argument
 from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
@@ -38,6 +39,11 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
 
 
 @exits(READS)
+@examples(
+    "distdbg logs --rank 3",
+    "distdbg logs --follow --merge",
+    "distdbg logs --grep 'loss [0-9.]+' distdbg-runs/latest",
+)
 @click.command("logs")
 @run_argument
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")

@@ -1,4 +1,4 @@
-"""`distdbg memory`: report what fills a GPU, from torch's memory snapshots: peak, leaks, errors, differences."""
+"""`distdbg memory` (diagnose): report what fills a GPU, from torch's memory snapshots."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import OutputFile, html_option, ranks_of, run_argument
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from distdbg.shrink.estimate.estimating import Sharding
 
 
+@examples("distdbg launch --memory train.py", "distdbg memory analyze distdbg-runs/latest")
 @click.group("memory")
 def command() -> None:
     """Read torch's CUDA memory snapshots: what was allocated at the peak, what leaks, why memory ran out.
@@ -28,7 +30,8 @@ def command() -> None:
 
 
 @exits(JUDGES | {3: "no snapshot", 4: "not permitted, or no PNG renderer", 10: "memory ran out"})
-@command.command("analyze")
+@examples("distdbg memory analyze distdbg-runs/latest", "distdbg memory analyze --html memory.html snapshot.pickle")
+@command.command("analyze", short_help="Report what fills a GPU, what grows, why memory ran out.")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
 @html_option
@@ -90,7 +93,8 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
 
 
 @exits({0: "a snapshot of every rank", 3: "no running rank", 4: "not permitted", 6: "a rank wrote no snapshot"})
-@command.command("snapshot")
+@examples("distdbg memory snapshot", "distdbg memory snapshot --ranks 0,3 distdbg-runs/latest")
+@command.command("snapshot", short_help="Take a memory snapshot of the ranks of a running job.")
 @run_argument
 @click.option("--ranks", metavar="RANKS", help="Only these ranks, such as 0,3 or 0-3.  [default: all]")
 @click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
@@ -128,7 +132,11 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
         6: "such a model cannot be estimated",
     }
 )
-@command.command("estimate")
+@examples(
+    "distdbg memory estimate qwen3/ --nproc 8 --fsdp full --card H100",
+    "distdbg memory estimate train.py:make --batch 4",
+)
+@command.command("estimate", short_help="Estimate the peak memory of a rank before anything runs.")
 @click.argument("model", metavar="MODEL")
 @click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Number of ranks.")
 @click.option("--fsdp", type=click.Choice(["full", "grad", "none"]), default="none", show_default=True,
@@ -186,7 +194,8 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 
 
 @exits({0: "done", 3: "no snapshot", 4: "not permitted", 5: "unreadable"})
-@command.command("diff")
+@examples("distdbg memory diff before.pickle after.pickle", "distdbg memory diff --ranks 0,3 distdbg-runs/latest")
+@command.command("diff", short_help="Report which lines allocate more in B than in A.")
 @click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
 @click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
 @click.option("--ranks", metavar="RANKS", help="Two ranks of a RUN, such as 0,3.")

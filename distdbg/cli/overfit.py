@@ -1,4 +1,4 @@
-"""`distdbg overfit`: check that the training can overfit one batch."""
+"""`distdbg overfit` (models): check that the training can overfit one batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli.launch import LaunchCommand
 from distdbg.cli.launch import command as launch_command
@@ -17,6 +18,7 @@ _STEPS = 100
 
 
 @exits(LAUNCHES | {0: "the loss falls", 3: "not known", 10: "the loss does not fall"}, of_job=True)
+@examples("distdbg overfit --nproc-per-node 2 train.py --lr 1e-3", "distdbg overfit --overfit-batch 300 train.py")
 @click.command(
     cls=LaunchCommand,
     context_settings=launch_command.context_settings,
@@ -28,9 +30,6 @@ def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[
 
     The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. The script
     saves its checkpoints as usual: give it another folder if it has an option for that.
-
-    \b
-    distdbg overfit --nproc-per-node 2 train.py --lr 1e-3
     """
     from distdbg.cli.launch import launch
 

@@ -1,4 +1,4 @@
-"""`distdbg preflight`: check the nodes of a job in seconds, before it starts."""
+"""`distdbg preflight` (before the run): check the nodes of a job in seconds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import BackendChoice
@@ -19,6 +20,7 @@ from distdbg.cli._options import BackendChoice
         10: "findings of severity error",
     }
 )
+@examples("distdbg preflight", "distdbg preflight --hosts node1,node2")
 @click.command("preflight")
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.  [default: all, or 1]")
 @click.option("--on", type=BackendChoice(), default="auto",

@@ -1,4 +1,4 @@
-"""`distdbg profile`: report where a step's time goes, from torch.profiler's traces; profiles a running job."""
+"""`distdbg profile` (diagnose): report where a step's time goes, from profiler traces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @exits(JUDGES | {3: "no profile", 6: "a rank wrote no profile"})
+@examples("distdbg profile --steps 5", "distdbg profile --ranks 0,3 distdbg-runs/latest", "distdbg profile trace.json")
 @click.command("profile")
 @click.argument("what", nargs=-1, metavar="[RUN|FILE…]")
 @click.option("--ranks", metavar="RANKS", help="Ranks of a running job to profile, such as 0,3 or 0-3.")

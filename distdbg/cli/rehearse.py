@@ -1,4 +1,4 @@
-"""`distdbg rehearse`: run a job of N GPUs on a machine without one: does it fit, which collectives does it have."""
+"""`distdbg rehearse` (before the run): run a job of N GPUs on a machine without one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli.launch import LaunchCommand, launch, read_settings
@@ -85,6 +86,11 @@ _OWN = ("gpus", "gpu_memory", "fit", "values", "setup_only", "as_json", "nodes")
 
 
 @exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
+@examples(
+    "distdbg rehearse --gpus 8 --gpu-memory 80GiB train.py --steps 3",
+    "distdbg rehearse --fit batch-size=1:64 train.py --steps 3",
+    "distdbg rehearse --fit gpus=1:16 train.py --steps 3",
+)
 @click.command(
     cls=RehearseCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -105,11 +111,6 @@ def command(
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Run SCRIPT on simulated GPUs: whether it fits, what fills them, and which collectives each step has.
-
-    \b
-    distdbg rehearse --nodes 2 --gpus 8 --gpu-memory 80GiB train.py --steps 3
-    distdbg rehearse --fit batch-size=1:64 train.py --steps 3
-    distdbg rehearse --fit gpus=1:16 train.py --steps 3
 
     The script runs unmodified with the CUDA build of torch; its allocator and process groups are real, and kernels
     compute nothing. It needs no GPU. Let it do three steps.

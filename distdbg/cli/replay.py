@@ -1,4 +1,4 @@
-"""`distdbg replay DIR`: run the forward that made a NaN or an inf again, in one process."""
+"""`distdbg replay DIR` (diagnose): repeat the forward that made a NaN or an inf."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.errors import UsageError
@@ -21,6 +22,10 @@ from distdbg.errors import UsageError
         6: "the model cannot be built or run here",
         10: "not finite again",
     }
+)
+@examples(
+    "distdbg launch --watch numerics --on-nonfinite dump train.py",
+    "distdbg replay distdbg-runs/latest/attempts/1/ranks/00003/nonfinite",
 )
 @click.command("replay")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))

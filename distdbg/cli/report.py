@@ -1,4 +1,4 @@
-"""`distdbg report`: rebuild the report of a run from its files, and show the verdict."""
+"""`distdbg report` (diagnose): rebuild the report of a run, and show the verdict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._answer import exit_code, readable, show
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
 from distdbg.cli._options import html_option, run_argument
@@ -18,6 +19,7 @@ from distdbg.rundir import RunDir, find_run_dir
 
 
 @exits(JUDGES)
+@examples("distdbg report", "distdbg report --html verdict.html distdbg-runs/latest")
 @click.command("report")
 @run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")

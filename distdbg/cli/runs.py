@@ -1,4 +1,4 @@
-"""`distdbg runs`: list the runs of this folder, and remove old ones."""
+"""`distdbg runs` (housekeeping): list the runs of this folder, and remove old ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.collect.runs.run_status import RunStatus, run_status
@@ -20,6 +21,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @exits({0: "done", 3: "no run is here"})
+@examples("distdbg runs", "distdbg runs prune --keep 20 --dry-run")
 @click.group("runs", invoke_without_command=True)
 @json_option("Print one JSON object instead of a table.")
 @click.pass_context
@@ -41,6 +43,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 
 @exits({0: "done", 3: "no run is here"})
+@examples("distdbg runs prune --older-than 14d", "distdbg runs prune --keep 20 --dry-run")
 @command.command("prune")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
 @click.option("--older-than", metavar="AGE", help="Remove only runs that started longer ago: 90m, 12h, 14d, 4w.")

@@ -1,4 +1,4 @@
-"""`distdbg shrink-model`: make a small copy of a model: fewer layers, each unchanged."""
+"""`distdbg shrink-model` (models): make a small copy of a model: fewer layers, each unchanged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.errors import UsageError
 from distdbg.terminal import unguarded
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 
 @exits({0: "done", 3: "no model", 4: "transformers is missing", 5: "unreadable", 6: "no faithful shrink was found"})
+@examples(
+    "distdbg shrink-model --anatomy qwen3/",
+    "distdbg shrink-model qwen3/ small/ --layers 2",
+    "distdbg shrink-model qwen3/ tiny/ --size tiny",
+)
 @click.command("shrink-model")
 @click.argument("src")
 @click.argument("dst", type=click.Path(path_type=Path), required=False)

@@ -1,4 +1,4 @@
-"""`distdbg slurm-script`: print the batch script that `launch --on slurm` submits."""
+"""`distdbg slurm-script` (run): print the batch script that `launch --on slurm` submits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
 from distdbg.cli.launch import LaunchCommand, read_settings
 from distdbg.cli.launch import command as launch
@@ -15,6 +16,10 @@ _NOT_HERE = ("dry_run", "detach")
 
 
 @exits({0: "done"})
+@examples(
+    "distdbg slurm-script --nodes 2 --time 4:00:00 train.py",
+    "distdbg slurm-script --template my.sbatch train.py > job.sbatch",
+)
 @click.command(
     cls=LaunchCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -22,9 +27,6 @@ _NOT_HERE = ("dry_run", "detach")
 )
 def command(config: Path | None, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Print the batch script that `distdbg launch --on slurm` submits with the same options; Slurm is not called.
-
-    \b
-    distdbg slurm-script --nodes 2 --nproc-per-node 8 --time 4:00:00 train.py > mine.sbatch
 
     The submitted script is in the run directory as batch.sbatch. A script of your own, with `--template`, is a jinja2
     template; the one that ships is slurm/job.sbatch.

@@ -1,4 +1,4 @@
-"""`distdbg top`: watch the ranks of a running job on all nodes, the failing ones first."""
+"""`distdbg top` (run): watch the ranks of a running job, the failing ones first."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._examples import examples
 from distdbg.cli._exits import READS, exits
 from distdbg.cli._options import run_argument
 from distdbg.errors import NothingToAnalyse
@@ -36,6 +37,7 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
 
 
 @exits(READS)
+@examples("distdbg top", "distdbg top --once distdbg-runs/latest")
 @click.command("top")
 @run_argument
 @click.option("--once", is_flag=True, help="Print the ranks once and return.")

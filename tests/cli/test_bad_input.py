@@ -128,7 +128,8 @@ def documented(words: list[str]) -> set[int]:
         if not isinstance(command, click.Group):
             break
         command = command.get_command(click.Context(command), word) or command
-    return {int(code) for code in re.findall(r"\b(\d+) [a-z]", (command and command.epilog) or "2 usage")}
+    _, _, codes = ((command and command.epilog) or "").rpartition("Exit codes:")
+    return {int(code) for code in re.findall(r"\b(\d+) [a-z]", codes or "2 usage")}
 
 
 def assert_answer(words: list[str], code: int, out: str, err: str) -> None:
