@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1150,1300")
+OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 #: What the page's own script raises is kept too, and whatever it would have loaded.
 AROUND = """
 const raised = []; addEventListener("error", (event) => raised.push(event.message));
@@ -29,7 +29,7 @@ addEventListener("load", () => {
 """
 
 
-def run_in_page(page, script, tmp_path, *, dark=False):
+def run_in_page(page, script, tmp_path, *, dark=False, width=1150):
     """`script` calls tell(name, value). The page's own rule of which scripts may run holds: this one is added to it.
 
     Fails for a script's error, and for anything that the page loads or would load.
@@ -45,7 +45,11 @@ def run_in_page(page, script, tmp_path, *, dark=False):
     changed = changed.replace("</head>", f"<script>{script}</script></head>", 1)
     path = tmp_path / "page.html"
     path.write_text(changed, encoding="utf-8")
-    more = [f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    more = [
+        f"--window-size={width},1300",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+    ]
     done = subprocess.run([browser, *OPTIONS, *more, "--dump-dom", path.as_uri()], capture_output=True, text=True,
                           timeout=120, check=True)  # fmt: skip
     found = re.search(r'<pre id="values">(.*?)</pre>', done.stdout, re.DOTALL)

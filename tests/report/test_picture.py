@@ -199,6 +199,27 @@ def test_boxes_of_the_flame_graph_do_not_overlap():
         assert all(a[1] <= b[0] + 0.01 for a, b in pairwise(spans))
 
 
+def test_the_users_line_is_in_the_flame_graph():
+    picture = made()
+    assert any("line_16()" in box.text for box in flame(picture.tree, picture.culprits).boxes)
+
+
+@pytest.mark.parametrize(("stacks", "one"), [({2: WAITS}, True), ({}, False)])
+def test_ranks_of_one_stack_are_said_to_be(stacks, one):
+    picture = made(stacks=stacks)
+    note = picture_values(picture)["one_stack"]
+    assert bool(note) is one and (not note or (note in page(picture) and note in picture_text(picture, width=200)))
+
+
+@pytest.mark.parametrize(
+    "file", ["/job/train.py", f"/job/{'train_' * 5}of_all.py", f"/job/{'a_very_long_name_' * 5}.py"]
+)
+def test_a_box_of_the_wait_graph_has_the_line_number(file):
+    drawn = wait_graph(made(stacks={2: (frame("fetch", file, 123), *SLEEPS[1:])}))
+    (box,) = [box for box in drawn.boxes if box.culprit]
+    assert ".py:123" in box.place and len(box.place) <= 34
+
+
 # -- who waits for whom -------------------------------------------------------------------------------------------
 
 

@@ -12,10 +12,11 @@ from distdbg.assets import asset_dir
 from distdbg.collect.runs.report_files import write_report
 from distdbg.plain_text import clean
 from distdbg.report.json_form import as_json, dumps
-from distdbg.report.page.renderer import PageRenderer
+from distdbg.report.page.renderer import PageRenderer, script_values
 from distdbg.report.run_document import run_document
 from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import Screen
+from distdbg.report.text.ticket import ticket
 from tests.browser import run_in_page
 from tests.made_run import GLOO_LOST, MadeRun
 
@@ -100,15 +101,26 @@ def test_clean_shows_controls_and_obeys_none():
 
 
 class Page(HTMLParser):
-    """Collects tags and what they point to."""
+    """Collects tags, what they point to, and the texts of scripts, title and ticket."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.addresses, self.handlers = set(), [], []
+        self.tags, self.ids, self.addresses, self.handlers = set(), [], [], []
+        self.texts, self.inside = {}, ""
         self.feed(text)
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts[self.inside] = self.texts.get(self.inside, "") + data
+
+    def handle_endtag(self, tag):
+        self.inside = ""
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
+        self.ids += [v for k, v in attrs if k == "id"]
+        named = tag if tag in ("script", "title") else dict(attrs).get("id") or ""
+        self.inside = "" if named in self.texts else named  # drawings have titles, too
         self.addresses += [v for k, v in attrs if k in ("src", "href", "action", "data")]
         self.handlers += [k for k, _ in attrs if k.startswith("on")]
 
@@ -130,8 +142,10 @@ def test_page_is_offline_and_escaped(tmp_path, make):
     evidence = run.evidence()
     text = PageRenderer().render(run_document(run.report(), evidence, whole=True))
     page = Page(text)
-    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "form", "base"}
-    assert page.addresses == [] and page.handlers == []
+    assert not page.tags & {"img", "iframe", "object", "embed", "link", "form", "base"}
+    assert {address.removeprefix("#") for address in page.addresses} <= {*page.ids} and page.handlers == []
+    assert all(address.startswith("#") for address in page.addresses) and len(page.ids) == len({*page.ids})
+    assert text.count("<script") == 1 and page.texts["script"] == script_values("ticket.js")["script"]
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", text.partition("</style>")[0])
     assert "Content-Security-Policy" in text and "prefers-color-scheme: dark" in text
     assert len(text.encode()) < 2_000_000
@@ -160,6 +174,31 @@ def test_crowd_is_folded_with_the_outlier_first(tmp_path):
     assert text.count('<i class="root"') == 1
 
 
+def test_the_title_has_the_verdict_the_outcome_and_the_run(tmp_path):
+    run = failed(tmp_path)
+    page = Page(PageRenderer().render(run_document(run.report(), run.evidence(), whole=True)))
+    assert page.texts["title"].split(" · ") == ["rank-exception", "failed", run.dir.id]
+
+
+def test_each_finding_has_an_address(tmp_path):
+    report = failed(tmp_path).report()
+    twice = replace(report, findings=(*report.findings, replace(report.findings[0], ranks=(3,))))
+    page = Page(PageRenderer().render(run_document(twice)))
+    wanted = {f.id for f in twice.findings} | {f"{report.findings[0].id}-2"}
+    assert wanted <= {*page.ids} and {f"#{anchor}" for anchor in wanted} <= {*page.addresses}
+
+
+def test_the_ticket_is_the_text_report_in_a_fence_that_it_cannot_end(tmp_path):
+    run = failed(tmp_path)
+    report = replace(run.report(), exit_code_of="rank 1 ```` \n````\nout")
+    document = run_document(report, run.evidence(), whole=True)
+    lines = ticket(document).splitlines()
+    assert lines[0] == "`````text" and lines[-1] == "`````" and "`````" not in lines[1:-1]
+    assert lines[1].startswith("$ distdbg launch")
+    assert set(TextRenderer().render(document).splitlines()) <= {*lines}
+    assert Page(PageRenderer().render(document)).texts["ticket"] == ticket(document)
+
+
 LOOK = """
 const head = document.querySelector("main .card h3"), box = head.getBoundingClientRect();
 const light = (color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0);
@@ -184,6 +223,60 @@ def test_a_browser_shows_the_verdict_and_loads_nothing(tmp_path, ranks):
         assert (seen["ink"] - seen["paper"]) * (1 if dark else -1) > 300, "light on dark, or dark on light"
 
 
+#: The rules for paper as the rules of the screen, everything folded: what a print of the page has.
+PRINT = """
+const sheet = document.styleSheets[0];
+for (const rule of [...sheet.cssRules])
+  if (rule.conditionText === "print")
+    for (const inner of [...rule.cssRules]) sheet.insertRule(inner.cssText, sheet.cssRules.length);
+for (const fold of document.querySelectorAll("details")) fold.open = false;
+const seen = (element) => element.checkVisibility();
+tell("folded", [...document.querySelectorAll("details:not(.ticket details) > pre")].map(seen));
+tell("left", ["button", ".ticket"].map((name) => seen(document.querySelector(name))));
+tell("cut", [...document.querySelectorAll("pre")].filter((e) => seen(e) && e.scrollWidth > e.clientWidth).length);
+"""
+COPY = """
+const button = document.getElementById("copy-ticket");
+tell("hidden", button.hidden);
+button.click();
+tell("selected", String(getSelection()));
+tell("open", document.getElementById("ticket").closest("details").open);
+"""
+NARROW = """
+tell("wide", document.documentElement.scrollWidth <= innerWidth);
+tell("width", innerWidth);
+tell("letters", [...document.querySelectorAll(".drawing svg text")].map((e) => e.getBoundingClientRect().height));
+"""
+
+
+@pytest.mark.slow  # a browser
+def test_print_shows_what_is_folded_and_no_button(tmp_path):
+    run = failed(tmp_path)
+    run.prints(1, "a line that goes on " * 40)
+    page = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
+    seen = run_in_page(page, PRINT, tmp_path)
+    assert seen["folded"] and all(seen["folded"])
+    assert not any(seen["left"]) and seen["cut"] == 0
+
+
+@pytest.mark.slow  # a browser
+def test_the_button_takes_the_ticket_without_a_network(tmp_path):
+    run = failed(tmp_path)
+    document = run_document(run.report(), run.evidence(), whole=True)
+    seen = run_in_page(PageRenderer().render(document), COPY, tmp_path)
+    assert not seen["hidden"] and seen["open"]
+    assert seen["selected"].split() == ticket(document).split()
+
+
+@pytest.mark.slow  # a browser
+def test_a_narrow_page_does_not_scroll_and_its_drawings_are_legible(tmp_path):
+    run = with_dump(failed(tmp_path))
+    page = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
+    seen = run_in_page(page, NARROW, tmp_path, width=480)
+    assert seen["width"] == 480 and seen["wide"]
+    assert seen["letters"] and min(seen["letters"]) > 8
+
+
 def test_files_are_written_and_can_be_rebuilt(tmp_path):
     run = hostile(tmp_path)
     report = run.report()
@@ -196,8 +289,8 @@ def test_files_are_written_and_can_be_rebuilt(tmp_path):
     assert run.dir.report_json.read_bytes() == first
 
 
-def test_a_dump_is_drawn_on_the_page_and_its_scripts_names_are_text(tmp_path):
-    run = failed(tmp_path)
+def with_dump(run):
+    """Four ranks, rank 1 in a function with a hostile name."""
     folder = run.dir.path / "attempts" / "1" / "dumps" / "20260101T000000Z-asked"
     (folder / "nodes").mkdir(parents=True)
     (folder / "stacks").mkdir()
@@ -210,9 +303,14 @@ def test_a_dump_is_drawn_on_the_page_and_its_scripts_names_are_text(tmp_path):
         ranks.append({"rank": rank, "pid": 1000 + rank, "looks": [look]})
     (folder / "nodes" / "0000.json").write_text(json.dumps({"node_rank": 0, "host": "node0", "ranks": ranks}))
     (folder / "manifest.json").write_text(json.dumps({"t": 1_790_000_000.0, "reason": "asked", "world_size": 4}))
+    return run
+
+
+def test_a_dump_is_drawn_on_the_page_and_its_scripts_names_are_text(tmp_path):
+    run = with_dump(failed(tmp_path))
     text = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
     assert "Where the ranks are" in text and "ranks 0,2-3 (3)" in text and "2 kinds of stack" in text
-    assert "<script" not in text and "\x1b" not in text
+    assert text.count("<script") == 1 and "\x1b" not in text
     assert len(text) < 60_000
 
 

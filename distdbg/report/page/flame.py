@@ -84,7 +84,7 @@ class _FlameBuilder:
         for entry in branch.entries:
             if depth < _MOST_DEPTH:
                 text = self._words(entry)
-                title = "\n".join(filter(None, (ranks, text, entry.source, *_inside(entry))))
+                title = "\n".join((ranks, text, *_inside(entry)))
                 self._box(x, depth, width, entry.kind, (text, title), culprit=culprit)
                 depth += 1
         if branch.here and not branch.branches:
@@ -101,7 +101,9 @@ class _FlameBuilder:
             return library_words(entry)
         if entry.kind == "line":
             return f"line {entry.line}  {entry.source}"
-        return f"{entry.function}  {place}" if entry.kind == "frame" else entry.function
+        return (
+            "  ".join(filter(None, (entry.function, place, entry.source))) if entry.kind == "frame" else entry.function
+        )
 
     def _box(self, x: float, depth: int, width: float, kind: str, words: tuple[str, str], *, culprit: bool) -> None:
         text, title = words

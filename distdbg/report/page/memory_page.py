@@ -1,24 +1,19 @@
 """Render the page of memory snapshots: verdict, memory over time by stack, segments at the error, ranks side by side.
 
-The only script of ours on any page: it zooms, and shows the stack that is clicked. The page's policy names it by its
-hash, so that nothing that a snapshot says can become another.
+Its script zooms, and shows the stack that is clicked.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import sha256
-from importlib.resources import files
 from typing import Any
 
 from distdbg.evidence.memory.answer import MemoryAnswer, Moment, gib
 from distdbg.model import Report
 from distdbg.plain_text import clean
 from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, data, segment_map, spark, still
-from distdbg.report.page.renderer import render_page
+from distdbg.report.page.renderer import render_page, script_values, with_anchors
 from distdbg.report.text.memory_text import title
 
 #: With their whole digests; the page stays below 2 MB.
@@ -33,14 +28,12 @@ def memory_page(report: Report, answers: Sequence[MemoryAnswer]) -> str:
     chosen = sorted(answers, key=lambda a: (a.oom is None, -a.peak.active))[:_MOST_PICTURES]
     top = max((a.peak.active for a in answers), default=1) or 1
     names = sorted({a.path for a in answers})
-    script = _script()
-    hashed = b64encode(sha256(script.encode()).digest()).decode()
     return render_page(
         "memory.html",
         report=report,
+        findings=with_anchors(report.verdict),
         title=f"GPU memory · {names[0] if len(names) == 1 else f'{len(names)} snapshots'}",
-        hash=Markup(f"; script-src 'sha256-{hashed}'"),
-        script=Markup(script),
+        **script_values("memory.js"),
         data=Markup(_embedded([data(a) for a in chosen])),
         pictures=[_picture(a) for a in chosen],
         sparks=[{"answer": a, "path": spark(a, top)} for a in answers[:_MOST_SPARKS]] if len(answers) > 1 else [],
@@ -50,11 +43,6 @@ def memory_page(report: Report, answers: Sequence[MemoryAnswer]) -> str:
         hues=HUES,
         gib=gib,
     )
-
-
-@lru_cache(maxsize=1)
-def _script() -> str:
-    return (files("distdbg.report") / "templates" / "memory.js").read_text(encoding="utf-8").strip()
 
 
 def _embedded(value: object) -> str:

@@ -12,6 +12,7 @@ from distdbg.report.file_names import short_names
 from distdbg.report.page.collectives_drawing import draw_groups
 from distdbg.report.page.flame import ROW, WIDTH, flame
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
+from distdbg.report.text.picture_text import one_stack
 from distdbg.report.text.tree_text import library_words
 from distdbg.report.wording import duration, ranks_words
 
@@ -33,6 +34,7 @@ def picture_values(picture: Picture) -> dict[str, Any]:
         "row": ROW,
         "box": (BOX_WIDTH, BOX_HEIGHT),
         "flame": flame(picture.tree, picture.culprits),
+        "one_stack": one_stack(picture),
         "tree": _Views(picture).branches(picture.tree.branches, 0),
         "places": [_place(place, picture.culprits) for place in places[:_MOST_PLACES]],
         "more_places": len(places) - _MOST_PLACES,

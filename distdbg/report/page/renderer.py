@@ -6,15 +6,21 @@ A command whose page has more than a document extends base.html and calls `rende
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from distdbg.evidence.rank_set import RankSet
+from distdbg.model import Finding
 from distdbg.plain_text import clean
 from distdbg.report.document import Block, Cell, Document, StackPicture
 from distdbg.report.page.picture_page import picture_values
+from distdbg.report.text.ticket import ticket
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,16 +31,40 @@ _MOST_FINDINGS = 60
 @dataclass(frozen=True)
 class PageRenderer:
     def render(self, document: Document) -> str:
+        causes, explained = document.causes[:_MOST_FINDINGS], document.explained[:_MOST_FINDINGS]
+        anchored = with_anchors([*causes, *explained])
         return render_page(
             "document.html",
             document=document,
             report=document.report,
             title=document.title or "distdbg report",
-            causes=document.causes[:_MOST_FINDINGS],
-            explained=document.explained[:_MOST_FINDINGS],
+            causes=anchored[: len(causes)],
+            explained=anchored[len(causes) :],
+            ticket=ticket(document),
+            **script_values("ticket.js"),
             summaries=[section for section in document.sections if not section.page_only],
             details=[section for section in document.sections if section.page_only],
         )
+
+
+def with_anchors(findings: Iterable[Finding]) -> list[tuple[str, Finding]]:
+    """Each with the fragment of its address on the page: `rank-killed`, a second one `rank-killed-2`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for finding in findings:
+        seen[finding.id] += 1
+        found.append((finding.id if seen[finding.id] == 1 else f"{finding.id}-{seen[finding.id]}", finding))
+    return found
+
+
+@lru_cache
+def script_values(name: str) -> dict[str, str]:
+    """A script of this package, and the page's policy for it: by its hash, so that no text can become another."""
+    from markupsafe import Markup
+
+    script = (files("distdbg.report") / "templates" / name).read_text(encoding="utf-8").strip()
+    hashed = b64encode(sha256(script.encode()).digest()).decode()
+    return {"script": Markup(script), "hash": Markup(f"; script-src 'sha256-{hashed}'")}
 
 
 def render_page(template: str, **values: Any) -> str:  # noqa: ANN401

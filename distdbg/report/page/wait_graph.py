@@ -9,6 +9,7 @@ from math import cos, pi, sin
 
 from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stacks.threads import Frame
 from distdbg.report.wording import ranks_words
 
 WIDTH = 1070.0
@@ -18,6 +19,8 @@ _MOST_BOXES = 12
 #: of a label; fewer where many arrows are near one another
 _MOST_LETTERS, _FEWER = 58, 36
 _LETTER = 6.7
+#: of the place in a box
+_BOX_LETTERS = 34
 _STEP = 700.0
 
 _Pairs = dict[tuple[int, int], list[str]]
@@ -184,14 +187,23 @@ def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> GraphBox:
     first = places[0] if places else None
     words = title = ""
     if first is not None and first.user is not None and len(places) == 1:
-        words = f"{first.user.file.rpartition('/')[2]}:{first.user.line} in {first.user.function}"
+        words = _place(first.user)
         title = f"{first.user}\n{first.source}"
     elif places:
         words = first.top if first is not None and len(places) == 1 else f"in {len(places)} places"
     culprit = bool(ranks & picture.culprits)
     return GraphBox(
-        x, y, ranks_words(ranks, 26), _cut(words, 34), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit
+        x, y, ranks_words(ranks, 26), _cut(words, _BOX_LETTERS), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit
     )
+
+
+def _place(frame: Frame) -> str:
+    """The line number is always shown: of a long file name its end is."""
+    place = f"{frame.file.rpartition('/')[2]}:{frame.line}"
+    if len(place) > _BOX_LETTERS:
+        return "…" + place[1 - _BOX_LETTERS :]
+    whole = f"{place} in {frame.function}"
+    return whole if len(whole) <= _BOX_LETTERS else place
 
 
 def _arrow(a: GraphBox, b: GraphBox, words: list[str], most: int) -> GraphArrow:

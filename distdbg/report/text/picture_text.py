@@ -17,10 +17,22 @@ _MOST_WAITS = 6
 def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str]:
     """`tree_lines` limits the call tree."""
     lines = tree_text(picture.tree, picture.culprits, screen, tree_lines)
+    if note := one_stack(picture):
+        lines += screen.paragraph(note)
     if picture.waits:
         lines += ["", screen.line("", [("strong", "Which ranks wait for which")]), *_waits(picture, screen)]
     collectives = groups_lines(picture.timelines, picture.culprits, screen)
     return [*lines, "", *collectives] if collectives else lines
+
+
+def one_stack(picture: Picture) -> str:
+    """What a tree without branches means; empty where the stacks of the ranks differ."""
+    count = len(picture.tree.ranks)
+    if picture.tree.classes != 1 or count < 2:
+        return ""
+    known = any(timeline.stuck for timeline in picture.timelines)
+    below = " Their collectives, below, show how far each one is." if known else ""
+    return f"{'Both' if count == 2 else f'All {count}'} ranks have the same stack: it does not distinguish them.{below}"
 
 
 def _waits(picture: Picture, screen: Screen) -> Iterator[str]:
