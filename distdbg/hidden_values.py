@@ -51,6 +51,11 @@ class HiddenValues:
                         continue
                     self._known.setdefault(length, []).append(known)
 
+    @property
+    def exhausted(self) -> bool:
+        """There were more words to try than it tries: a secret may be left."""
+        return self._tries >= _MOST_TRIES
+
     def mask(self, text: str) -> str:
         """The text with the job's own secrets masked, and everything that looks like a secret."""
         for value in sorted(self._found(text), key=len, reverse=True):

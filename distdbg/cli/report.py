@@ -11,21 +11,25 @@ from distdbg.cli._answer import exit_code, readable, show
 from distdbg.cli._examples import examples
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli._options import html_option, run_argument
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
+from distdbg.cli._options import OutputFile, html_option, run_argument
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
 
 
 @exits(JUDGES)
-@examples("distdbg report", "distdbg report --html verdict.html distdbg-runs/latest")
+@examples(
+    "distdbg report", "distdbg report --html verdict.html distdbg-runs/latest", "distdbg report --bundle ticket.zip"
+)
 @click.command("report")
 @run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
+@click.option("--bundle", type=OutputFile(), metavar="FILE",
+              help="Write report, logs and dumps, with secrets masked, to FILE: a zip archive.")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Report attempt N; the newest by default.")
-def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int | None) -> None:
+def command(run: str | None, as_json: bool, html_path: Path | None, bundle: Path | None, attempt: int | None) -> None:
     """Rebuild the report of RUN from its files, and show it.
 
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
@@ -44,7 +48,31 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
             _write(folder, report, evidence)
         document = run_document(report, evidence, pictures=html_path is not None, whole=html_path is not None)
         show(document, as_json=as_json, html=html_path)
+        if bundle is not None:
+            _write_bundle(bundle, folder, report, evidence)
     sys.exit(exit_code(report))
+
+
+def _write_bundle(path: Path, folder: RunDir, report: Report, evidence: RunEvidence) -> None:
+    from distdbg.collect.runs.bundle import write_bundle
+    from distdbg.evidence.memory.answer import gib
+    from distdbg.report.wording import counted
+    from distdbg.whole_file import WholeFile
+
+    try:
+        with WholeFile(path) as file:
+            bundle = write_bundle(file, folder, report, evidence)
+        size = gib(path.stat().st_size)
+    except OSError as error:
+        raise UsageError(
+            f"the bundle cannot be written to {str(path)!r}: {error.strerror}", "Name another path."
+        ) from None
+    left_out = f", {len(bundle.left_out)} left out (bundle.json lists them)" if bundle.left_out else ""
+    click.echo(
+        f"distdbg: {path}: {size}, {counted(bundle.files, 'file')} with secrets masked{left_out}; "
+        "read it before you send it",
+        err=True,
+    )
 
 
 def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) -> None:

@@ -53,6 +53,8 @@ VALUES = {
     "guards nope": 2,
     "preflight --nodes 0": 2,
     "preflight --port many": 2,
+    "report --bundle folder": 2,
+    "report --bundle dangling": 2,
     "runs": 3,
     "runs prune": 2,
     "runs prune --older-than never": 2,

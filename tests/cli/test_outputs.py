@@ -16,6 +16,7 @@ from tests.collect.log_runs import WrittenRun
 COMMANDS = (
     ("explain", ".", "--html"),
     ("report", "--html"),
+    ("report", "--bundle"),
     ("hang-dump", "--html"),
     ("diff", ".", ".", "--html"),
     ("memory", "analyze", ".", "--html"),

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import re
+import zipfile
 
 import jsonschema
 import pytest
@@ -53,6 +55,21 @@ def test_json_stands_alone_on_standard_output(failed):
 def test_html_to_a_path(failed, tmp_path):
     call(report, failed.dir.path, "--html", tmp_path / "page.html")
     assert "rank 2 raised ValueError" in (tmp_path / "page.html").read_text()
+
+
+def test_a_bundle_is_written_and_its_size_is_said(failed, tmp_path):
+    result = call(report, "--json", failed.dir.path, "--bundle", tmp_path / "ticket.zip")
+    assert result.exit_code == 10 and json.loads(result.stdout)["exit_code_of"] == "rank 2"
+    with zipfile.ZipFile(tmp_path / "ticket.zip") as archive:
+        listed = json.loads(archive.read(f"{failed.dir.id}/bundle.json"))
+        assert listed["files"] == len(archive.namelist()) - 1
+    assert re.search(rf"ticket\.zip: \d[\d.]* \w+, {listed['files']} files", result.stderr)
+    assert (tmp_path / "ticket.zip").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_bundle_to_nowhere(failed):
+    result = call(report, failed.dir.path, "--bundle", "/nonexistent/ticket.zip")
+    assert isinstance(result.exception, UsageError)
 
 
 def test_html_to_nowhere(failed):
