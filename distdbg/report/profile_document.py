@@ -13,6 +13,7 @@ from distdbg.evidence.trace.profile import CostlyPlace, ProfileRow, RankProfile
 from distdbg.model import Unknown
 from distdbg.report.document import Block, Cell, Column, Document, Paragraph, Section, Table
 from distdbg.report.profile_json import profile_plain
+from distdbg.report.wording import counted
 
 #: Of more ranks the slowest, by their own work, are shown.
 _MOST_RANKS = 24
@@ -90,10 +91,10 @@ def _parts(profiles: Sequence[RankProfile], left_out: int) -> Iterator[Block]:
         rows.append((profile.who, _ms(profile.step_us), *parts, _ms(profile.hidden_us), *idle))
     yield Table((Column(), *(Column(name, number=True) for name in names)), tuple(rows))
     if left_out:
-        yield Paragraph(f"… and {left_out} more ranks with less work of their own: --json has them all")
+        yield Paragraph(f"… and {counted(left_out, 'more rank')} with less work of their own: --json has them all")
     first = profiles[0]
-    counted = f"{first.counted}, cut by {first.by}" if first.steps else "no steps: all"
-    yield Paragraph(f"mean of the middle half of the steps ({counted}); communication is what nothing hid", "dim")
+    cut = f"{first.counted}, cut by {first.by}" if first.steps else "no steps: all"
+    yield Paragraph(f"mean of the middle half of the steps ({cut}); communication is what nothing hid", "dim")
 
 
 def _part(profile: RankProfile, us: float) -> Cell:

@@ -21,6 +21,7 @@ from distdbg.plain_text import clean
 from distdbg.report.document import Block, Cell, Document, StackPicture
 from distdbg.report.page.picture_page import picture_values
 from distdbg.report.text.ticket import ticket
+from distdbg.report.wording import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,7 +86,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    made.filters |= {"ranks": _ranks, "cell": _cell, "macro": _macro, "values_of": _values_of}
+    made.filters |= {"ranks": _ranks, "cell": _cell, "macro": _macro, "values_of": _values_of, "counted": counted}
     return made
 
 

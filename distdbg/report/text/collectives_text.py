@@ -8,7 +8,7 @@ from textwrap import wrap
 from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen, cells
-from distdbg.report.wording import duration, ranks_words
+from distdbg.report.wording import counted, duration, ranks_words
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_LANES = 10
@@ -83,7 +83,9 @@ class _GroupText:
             text = f"{name}{' ' * (wide - cells(name))}  {self._row(row[first:], grid, first)}  {state}"
             yield self._grid_line(mark, f"  {text}")
         if len(lanes) > len(shown):
-            yield self.screen.line("  ", [("dim", f"{self.symbols.more} and {len(lanes) - len(shown)} more rows")])
+            yield self.screen.line(
+                "  ", [("dim", f"{self.symbols.more} and {counted(len(lanes) - len(shown), 'more row')}")]
+            )
 
     def _cell(self, op: Op | None) -> str:
         if op is None:

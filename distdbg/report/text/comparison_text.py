@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from distdbg.plain_text import clean
 from distdbg.report.comparison import STEP_TIME, Comparison, Figure, parts_of
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
+from distdbg.report.wording import counted
 
 #: This many differences of each kind are printed; --json has all.
 _MOST_EACH = 12
@@ -54,7 +55,7 @@ def head(found: Comparison) -> Iterable[str]:
     for difference in went[:_MOST_HEAD]:
         yield difference.words
     if len(went) > _MOST_HEAD:
-        yield f"and {len(went) - _MOST_HEAD} more differences in outcome, findings, speed or memory"
+        yield f"and {counted(len(went) - _MOST_HEAD, 'more difference')} in outcome, findings, speed or memory"
     if not went:
         known = any(figure.what == STEP_TIME and figure.a and figure.b for figure in found.figures)
         yield "Both runs had the same outcome" + ("" if known else ", as far as is known") + "."

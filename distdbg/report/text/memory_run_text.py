@@ -12,6 +12,7 @@ from distdbg.evidence.memory.growth import Point
 from distdbg.evidence.memory.host_snapshot import HostSnapshot
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.plain_text import one_line
+from distdbg.report.wording import counted
 
 _MOST_RANKS = 8
 _MOST_GROUPS = 10
@@ -23,7 +24,7 @@ def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
     series = [(rank, points) for rank in run.ranks if (points := memory_points(run, rank))]
     lines = [*_table(series), *(line for one in snapshots[:_MOST_SNAPSHOTS] for line in ("", *_host(one)))]
     if len(snapshots) > _MOST_SNAPSHOTS:
-        lines += ["", f"… and the host snapshots of {len(snapshots) - _MOST_SNAPSHOTS} more ranks"]
+        lines += ["", f"… and the host snapshots of {counted(len(snapshots) - _MOST_SNAPSHOTS, 'more rank')}"]
     return "\n".join(lines).strip()
 
 
@@ -60,15 +61,15 @@ def _beside(most: Mapping[int, int], rank: int) -> str:
 
 def _device(points: Sequence[Point], highest: int | None, beside: str) -> Iterator[str]:
     """`highest` is torch's own maximum since the start, for any range of shown steps."""
-    counted = [p for p in points if p.reserved is not None]
-    if not counted:
+    known = [p for p in points if p.reserved is not None]
+    if not known:
         return
     words = [
-        f"allocated {gib(counted[0].standing or 0)} -> {gib(counted[-1].standing or 0)}",
+        f"allocated {gib(known[0].standing or 0)} -> {gib(known[-1].standing or 0)}",
         *([f"at most {gib(highest)}{beside}"] if highest is not None else []),
-        f"reserved at most {gib(max(p.reserved or 0 for p in counted))}",
+        f"reserved at most {gib(max(p.reserved or 0 for p in known))}",
     ]
-    outside = [p.used - (p.reserved or 0) for p in counted if p.used is not None]
+    outside = [p.used - (p.reserved or 0) for p in known if p.used is not None]
     words += [f"outside of torch {gib(outside[-1])}"] if outside else []
     yield f"             GPU: {', '.join(words)}"
 
