@@ -59,7 +59,13 @@ def write_bundle(file: BinaryIO, run: RunDir, report: Report, evidence: RunEvide
     with ZipFile(file, "w", ZIP_DEFLATED, strict_timestamps=False) as archive:
         for name, text in report_forms(report, evidence).items():
             _add(archive, bundle, f"{run.id}/report/{name}", text.encode("utf-8", "replace"))
-        entries = FolderFiles(run.path, enters=lambda name: name not in _FOLDERS or bool(seen.add(name)))
+
+        def enters(name: str) -> bool:
+            if name in _FOLDERS:
+                seen.add(name)
+            return name not in _FOLDERS
+
+        entries = FolderFiles(run.path, enters=enters)
         roots = {f"ranks/{rank:05d}/" for finding in report.verdict for rank in finding.ranks}
         for path in sorted(entries, key=lambda path: _order(run.relative(path), roots)):
             name = run.relative(path)
