@@ -53,8 +53,7 @@ VALUES = {
     "guards nope": 2,
     "preflight --nodes 0": 2,
     "preflight --port many": 2,
-    "report --bundle folder": 2,
-    "report --bundle dangling": 2,
+    "report --bundle /": 2,
     "runs": 3,
     "runs prune": 2,
     "runs prune --older-than never": 2,
@@ -130,7 +129,7 @@ def documented(words: list[str]) -> set[int]:
         if not isinstance(command, click.Group):
             break
         command = command.get_command(click.Context(command), word) or command
-    _, _, codes = ((command and command.epilog) or "").rpartition("Exit codes:")
+    _, _, codes = ((command and command.epilog) or "").partition("Exit codes:")
     return {int(code) for code in re.findall(r"\b(\d+) [a-z]", codes or "2 usage")}
 
 
