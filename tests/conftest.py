@@ -218,9 +218,10 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Jobs are forked from a process that has imported torch."""
+    """Jobs are forked from a process that has imported torch, but for tests that are about processes (`started`)."""
     if item.get_closest_marker("slow"):
         fork_server.start({"PYTHONPATH": str(AT_EXIT)})
+        fork_server.allow(forks=item.get_closest_marker("started") is None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,10 +21,14 @@ _servers: server.Servers = {}
 _tried: set[server.Kind] = set()
 
 
+def allow(forks: bool) -> None:
+    """Whether commands that this process starts from now on may be forked."""
+    server.use(_servers if forks else {})
+
+
 def start(environment: Mapping[str, str]) -> None:
-    """From now on commands of this process are forked where a fork can be what they are: those with this PYTHONPATH and
-    LD_LIBRARY_PATH, and none of the variables that torch reads when it is imported. Where the kernel does not let a
-    fork look like another command, nothing changes."""
+    """Be able to fork commands with this PYTHONPATH and LD_LIBRARY_PATH, and none of the variables that torch reads
+    when it is imported. Where the kernel does not let a fork look like another command, none will be."""
     own = {name: environment[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in environment}
     kind = server.kind_of(own | {"OMP_NUM_THREADS": "1"})
     if kind in _tried:
@@ -43,4 +47,3 @@ def start(environment: Mapping[str, str]) -> None:
         theirs.close()
         if ours.recv(64):
             _servers[kind] = ours
-            server.use(_servers)

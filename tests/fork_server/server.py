@@ -189,6 +189,8 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
     os.environ.clear()
     os.environ.update(request.environment)
     _show(request.words, request.environment)
+    for generator in (sys.modules["torch"].default_generator, sys.modules["numpy"].random):
+        generator.seed()  # as they are when they are imported: each process draws other numbers
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     sys.orig_argv[:] = request.words

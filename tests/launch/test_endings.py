@@ -19,7 +19,7 @@ from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.rundir import list_runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.started]
 WAITS = Path(__file__).parents[1] / "programs" / "waits.py"
 #: Before a command that leads a session: the terminal on its standard input becomes the session's.
 OWN_TERMINAL = [

@@ -161,6 +161,7 @@ def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path, n
     assert job["topology"]["world_size"] == 1
 
 
+@pytest.mark.started
 def test_launcher_and_agent_stay_under_60_mb_while_a_rank_prints_200(tmp_path):
     """Half of it in lines, half in one; all of it is shown."""
     lines = "if os.environ['RANK'] == '0':\n    for i in range(1000): sys.stdout.write(('x' * 99 + '\\n') * 1000)\n"

@@ -21,6 +21,7 @@ JOBS = {
 
 
 @pytest.mark.slow
+@pytest.mark.started
 @pytest.mark.parametrize("launcher", JOBS)
 def test_a_hang_of_ranks_that_a_launcher_has_started(launcher, distdbg):
     port = ReservedPort()
