@@ -19,6 +19,7 @@ def printed(output):
     return {name: what for fact in facts for name, what in fact.items()}
 
 
+@pytest.mark.started
 def test_a_script_notices_nothing(distdbg, torchrun, tmp_path):
     """Rank 0 tells all that it sees and fails; torchrun ends the others, each of which takes that in its own way."""
     words = ["--nproc-per-node", len(RANKS), "--standalone"]
