@@ -1,7 +1,7 @@
 """A Python that has imported torch, and forks where a test's command would start one.
 
 A job of four ranks imports torch six times: that is most of what a test of a launch costs. Commands of three kinds are
-forked (`STARTERS`, `RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
+forked (`_STARTERS`, `_RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
 server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these kinds.
 
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
-#: They start Python processes which import torch.
-STARTERS = (" -m distdbg launch ", "/distdbg/launch/agent/agent.py ", " -m torch.distributed.run ")
 BOOT = f"{_PACKAGE}/worker/boot.py"
-RANK = f" -u {BOOT} "
+#: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
+_STARTERS = (["-m", "distdbg", "launch"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
+_RANK = [BOOT]
 #: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
 _READ_AT_START = (
     "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "TORCH_LOGS", "TORCHDYNAMO",
@@ -58,6 +58,8 @@ def kind_of(environment: Mapping[str, str]) -> Kind:
     return frozenset(at_start.items())
 
 
+#: A process hands on which of these it ignores.
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _LARGEST_REQUEST = 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_MM, _PR_SET_MM_MAP, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 35, 14, 36, 37
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,17 +82,25 @@ class Request:
     environment: dict[str, str]
     folder: str
     umask: int
+    ignored: list[int]
     numbers: list[int]
     own_session: bool
     dies_with_parent: bool
 
 
+def _arguments(words: list[str]) -> list[str]:
+    return words[2:] if words[1:2] == ["-u"] else words[1:]
+
+
+def _is_rank(words: list[str]) -> bool:
+    return _arguments(words)[:1] == _RANK
+
+
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
-    line = " ".join(words) + " "
     if not words or words[0] != sys.executable:
         return None
-    if RANK not in line:  # the others compute nothing
-        if not any(starter in line for starter in STARTERS):
+    if not _is_rank(words):  # the others compute nothing
+        if not any(_arguments(words)[: len(starter)] == starter for starter in _STARTERS):
             return None
         environment = {**environment, "OMP_NUM_THREADS": "1"}
     return servers.get(kind_of(environment))
@@ -121,7 +131,9 @@ def _asked(servers: Servers, popen: subprocess.Popen[bytes], given: dict[str, An
     os.umask(mask)
     folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
     numbers = [0, 1, 2, *given["pass_fds"]]
-    request = Request(words, environment, folder, mask, numbers, bool(given["start_new_session"]), dies_with_parent)
+    ignored = [int(number) for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+    session = bool(given["start_new_session"])
+    request = Request(words, environment, folder, mask, ignored, numbers, session, dies_with_parent)
     reader, writer = os.pipe2(os.O_CLOEXEC)
     was = ctypes.c_int()
     with _asking, os.fdopen(reader) as answer:
@@ -170,10 +182,13 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
         os.setsid()
     os.chdir(request.folder)
     os.umask(request.umask)
+    for number in _SIGNALS:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request.ignored else usual)
     for number, descriptor in zip(request.numbers, kept, strict=True):
         os.dup2(descriptor, number)
     _close_all_but(*request.numbers)
-    if RANK not in " ".join(request.words) + " ":
+    if not _is_rank(request.words):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         if os.fork() == 0:
@@ -260,7 +275,7 @@ if __name__ == "__main__":
     while requests is not None:
         request, kept = next_process(requests)
         requests = become(request, kept)
-    words = [word for word in request.words[1:] if word != "-u"]
+    words = _arguments(request.words)
     main_module(words)
     if words[0] == "-m":
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
