@@ -49,7 +49,6 @@ def command(
     that failed, time spent.
 
     The script is not changed, and runs to its end; all options are those of `distdbg launch`.
-
     """
     from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.diagnosis.verdict import build_report
