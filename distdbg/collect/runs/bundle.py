@@ -57,7 +57,7 @@ def write_bundle(file: BinaryIO, run: RunDir, report: Report, evidence: RunEvide
     """Raises OSError."""
     bundle, seen = Bundle(), set[str]()
     with ZipFile(file, "w", ZIP_DEFLATED, strict_timestamps=False) as archive:
-        for name, text in report_forms(report, evidence).items():
+        for name, text in report_forms(report, evidence):
             _add(archive, bundle, f"{run.id}/report/{name}", text.encode("utf-8", "replace"))
 
         def enters(name: str) -> bool:

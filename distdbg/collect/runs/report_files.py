@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.report.json_form import JsonRenderer
@@ -15,15 +17,13 @@ from distdbg.whole_file import make_private_folder, write_whole
 def write_report(run: RunDir, report: Report, evidence: RunEvidence) -> None:
     """report.json, report.txt and report.html; raises OSError where the directory cannot be written."""
     make_private_folder(run.report_json.parent)
-    for name, text in report_forms(report, evidence).items():
+    for name, text in report_forms(report, evidence):
         write_whole(run.report_json.with_name(name), text)
 
 
-def report_forms(report: Report, evidence: RunEvidence) -> dict[str, str]:
-    """Each file of the report by its name."""
+def report_forms(report: Report, evidence: RunEvidence) -> Iterator[tuple[str, str]]:
+    """Name and text of each file of the report, one at a time: a page that cannot be drawn costs the page alone."""
     summary = run_document(report)
-    return {
-        "report.json": JsonRenderer().render(summary),
-        "report.txt": TextRenderer().render(summary) + "\n",
-        "report.html": PageRenderer().render(run_document(report, evidence, whole=True)),
-    }
+    yield "report.json", JsonRenderer().render(summary)
+    yield "report.txt", TextRenderer().render(summary) + "\n"
+    yield "report.html", PageRenderer().render(run_document(report, evidence, whole=True))

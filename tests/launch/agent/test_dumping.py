@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -204,7 +205,8 @@ class Recorders:
                 return
             time.sleep(self.delay)
             head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.body)}\r\n\r\n".encode()
-            connection.sendall(head + self.body)
+            with suppress(BrokenPipeError):  # who asked has stopped listening
+                connection.sendall(head + self.body)
 
 
 def living(node, count):
