@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import errors
+
+#: how long the end of a killed child's copies is waited for
+SECONDS_TO_END = 5.0
 
 
 def ask(task: str, **arguments: Any) -> Any:
@@ -48,12 +52,14 @@ class _ProbeProcess:
         self.began = _surroundings()
         answers, theirs = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the child lives
+        self._folder = tempfile.TemporaryDirectory(prefix="distdbg-shrink-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "distdbg.shrink.child", str(theirs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
             pass_fds=(theirs,),
+            env={**os.environ, "TMPDIR": self._folder.name},  # an interrupted child removes nothing itself
         )
         os.close(theirs)
         self._answers = os.fdopen(answers, "rb")
@@ -76,11 +82,14 @@ class _ProbeProcess:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+        while select.select([self._answers], [], [], SECONDS_TO_END)[0] and self._answers.read1():
+            pass  # its copy (`verify/aside.py`) ends with it, and then nobody has the other end
         assert self._process.stdin is not None
         self._answers.close()
         self._said.close()
         with contextlib.suppress(BrokenPipeError):  # of a question that it did not take
             self._process.stdin.close()
+        self._folder.cleanup()
         atexit.unregister(self.end)
 
 
