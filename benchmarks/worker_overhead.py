@@ -86,7 +86,7 @@ def _owners() -> Iterator[Any]:
         module = sys.modules.get(name)
         if module is not None:
             yield module
-            yield from (c for c in list(vars(module).values()) if type(c) is type and c.__module__ == name)
+            yield from (c for c in list(vars(module).values()) if issubclass(type(c), type) and c.__module__ == name)
 
 
 def steps(work: int, device: str) -> Iterator[None]:

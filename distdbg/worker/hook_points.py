@@ -49,11 +49,10 @@ def _next(cls: Any, channel: Channel) -> None:
     data, data_end, begins = channel("data"), channel("data-end"), channel("pass")
 
     def wanted(iterator: Any) -> bool:
-        attributes = iterator.__dict__
-        batches = attributes.get("_distdbg_batches")
+        batches = getattr(iterator, "_distdbg_batches", None)  # its `__dict__`, once read, would slow torch's own reads
         if batches is None:
-            batches = attributes["_distdbg_batches"] = _batches_of(iterator)
-        given = attributes.get("_num_yielded")
+            batches = iterator._distdbg_batches = _batches_of(iterator)
+        given = getattr(iterator, "_num_yielded", None)
         if given == batches:
             data_end(iterator)
         elif given == 0:

@@ -203,11 +203,11 @@ class PageWriter:
 
     def pass_begins(self, iterator: Any) -> None:
         """A loader's iterator begins; it keeps the count itself, since passes can be nested and can end early."""
-        iterator.__dict__["_distdbg_begun"] = self._words[STEPS]
+        iterator._distdbg_begun = self._words[STEPS]
 
     def pass_ends(self, iterator: Any) -> None:
         """The pass is complete: an epoch, where the optimizer made steps in it."""
-        if self._words[STEPS] > iterator.__dict__.get("_distdbg_begun", self._words[STEPS]):
+        if self._words[STEPS] > getattr(iterator, "_distdbg_begun", self._words[STEPS]):
             self._words[_EPOCHS] += 1
 
     def epochs(self) -> int:

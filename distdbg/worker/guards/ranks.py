@@ -37,7 +37,7 @@ class LoaderLengthsDiffer(Guard):
     def _begins(self, iterator: Any) -> None:
         if self.passes_end(_MOST_PASSES):
             return
-        total, reference = iterator.__dict__.get("_distdbg_batches", -1), weak(iterator)
+        total, reference = getattr(iterator, "_distdbg_batches", -1), weak(iterator)
         if total > 0 and reference is not None and self.context.distributed():
             self._begun = _Begun(reference, users_line(), total, self.page.steps())
             self.listen("optimizer", self._steps)

@@ -63,7 +63,7 @@ class PassGuard(Guard):
         before = self._trained.get(id(sampler))
         if before is not None and before.of() is not sampler:
             before = None
-        total = iterator.__dict__.get("_distdbg_batches", -1)
+        total = getattr(iterator, "_distdbg_batches", -1)
         now = LoaderPass(reference, self.page.steps(), self.page.batches(), total, before)
         if self.pass_begins(now, iterator):
             self._now = now
