@@ -1,14 +1,16 @@
 """What lint finds of real mistakes, and what it says of clean scripts.
 
-    python benchmarks/lint_examples.py LIST.yaml MIRRORS [--whole] [--peers]
+    python benchmarks/lint_examples.py LIST.yaml MIRRORS [--whole] [--held-back] [--peers]
 
 LIST.yaml has `positives` (id, rule, repo, path, buggy_commit, fix_commit) and `negatives` (id, repo, path, commit), as
 lint_mistakes.yaml beside this file has. Its repositories are split into two halves by a hash of their names: rules are
 tuned on one half only, and recall is printed for each half and rule.
 MIRRORS holds a git directory of each repository as OWNER+NAME/repo. A mistake counts as found where a finding of the
-rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix; lines
-elsewhere where the mistake shows are listed as `also`. Each
-file is linted by itself, or with --whole together with all Python files of its repository at that commit. With --peers,
+rule's id cites a line that its fix changed, or up to three lines beside them, or of a function whose lines it changed
+(`if rank != 0: return` is put at its head), and is gone after the fix; lines elsewhere where the mistake shows are
+listed as `also`. `why` is what a mistake asks of lint (see CLASSES), and recall is printed for each of these, too. Of
+the held-back half only totals are printed: whoever reads single cases of it, with --held-back, tunes on it. Each file
+is linted by itself, or with --whole together with all Python files of its repository at that commit. With --peers,
 torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in those lines
 counts, whatever it is about.
 """
@@ -16,6 +18,7 @@ counts, whatever it is about.
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import hashlib
 import io
@@ -33,7 +36,8 @@ from typing import Any
 import yaml
 
 from distdbg.lint.linting import Linted, lint_files, lint_text
-from distdbg.lint.script.parsing import UnreadableScript
+from distdbg.lint.script.parsing import UnreadableScript, parse
+from distdbg.lint.script.script import FUNCTIONS
 from distdbg.model import Finding
 
 IDS = {
@@ -46,6 +50,17 @@ IDS = {
     "same_seed_all_ranks": "seeds-identical",
 }
 BESIDE = 3
+#: what a mistake asks of lint: the key `why` of an entry
+CLASSES = {
+    "plain": "constructor, mistake and control flow in one function",
+    "role": "an object that is known by its name, its annotation or its use only",
+    "flow": "control flow through functions, methods, loops of another form, branches",
+    "value": "a value through a dict, an attribute, an alias, a container",
+    "words": "the text has no word of the rule: another spelling of the same thing",
+    "caller": "the file does not show who calls it",
+    "helper": "the file does not show what it calls",
+    "syntax": "syntax of a newer Python than lint runs with",
+}
 #: not empty where each file is linted together with its repository
 WHOLE: list[bool] = []
 
@@ -90,13 +105,24 @@ def changed(before: str, after: str) -> list[tuple[int, int]]:
     return [(a + 1 - BESIDE, b + BESIDE) for kind, a, b, _, _ in matcher.get_opcodes() if kind != "equal"]
 
 
+def functions_around(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The innermost functions that changed lines are in."""
+    try:
+        nodes = ast.walk(parse(text))
+    except UnreadableScript:
+        return []
+    functions = [(n.lineno, n.end_lineno or n.lineno) for n in nodes if isinstance(n, FUNCTIONS)]
+    around = ([f for f in functions if f[0] <= a + BESIDE and b - BESIDE <= f[1]] for a, b in spans)
+    return [max(found) for found in around if found]
+
+
 def within(line: int, spans: list[tuple[int, int]]) -> bool:
     return any(first <= line <= last for first, last in spans)
 
 
-def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
+def positives(entries: list[dict[str, Any]], mirrors: Path, *, held_back: bool) -> tuple[int, int]:
     found = had = 0
-    by: dict[tuple[str, str], list[bool]] = {}
+    by: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         before = text_at(mirrors, entry["repo"], entry["buggy_commit"], entry["path"])
         after = text_at(mirrors, entry["repo"], entry["fix_commit"], entry["path"])
@@ -107,15 +133,17 @@ def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
         wanted, spans = IDS.get(entry["rule"], entry["rule"]), changed(before, after)
         where = mirrors, entry["repo"]
         spans += [(line - BESIDE, line + BESIDE) for line in entry.get("also", ())]
+        spans += functions_around(before, spans)
         said_of = findings_of(*where, entry["buggy_commit"], entry["path"], before)
         hits = [f for f in said_of if f.id == wanted]
-        hits = [f for f in hits if within(f.evidence[0].line or 0, spans)]
+        hits = [f for f in hits if any(within(c.line or 0, spans) for c in f.evidence if c.path == entry["path"])]
         said_after = findings_of(*where, entry["fix_commit"], entry["path"], after)
         left = {f.evidence[0].quote for f in said_after if f.id == wanted}
         right = [f for f in hits if f.evidence[0].quote not in left]
         found += bool(right)
-        for key in ((wanted, half(entry["repo"])), ("all", half(entry["repo"]))):
-            by.setdefault(key, []).append(bool(right))
+        part = half(entry["repo"])
+        for key in ("all", wanted, *([f"why {entry['why']}"] if "why" in entry else [])):
+            by.setdefault((part, key), []).append(right[0].severity if right else "")
         said = (
             f"line {right[0].evidence[0].line} ({right[0].severity})"
             if right
@@ -123,9 +151,12 @@ def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
             if hits
             else "missed"
         )
-        print(f"{entry['id']} {wanted}, {half(entry['repo'])}: {said}")
-    for (rule, part), ones in sorted(by.items()):
-        print(f"{rule}, {part}: {sum(ones)} of {len(ones)}")
+        if part == "tuning" or held_back:
+            print(f"{entry['id']} {wanted}, {part}: {said}")
+    for (part, key), ones in sorted(by.items()):
+        if part == "tuning" or held_back or key == "all":
+            shown = sum(bool(one) and one != "info" for one in ones)
+            print(f"{part}, {key}: {sum(map(bool, ones))} of {len(ones)}, {shown} of them shown without --all")
     return found, had
 
 
@@ -200,6 +231,7 @@ def main() -> None:
     parser.add_argument("list", type=Path, nargs="?")
     parser.add_argument("mirrors", type=Path, nargs="?")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--held-back", action="store_true")
     parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
     if options.list is None or options.mirrors is None:
@@ -207,7 +239,7 @@ def main() -> None:
         return
     WHOLE.extend([True] if options.whole else [])
     listed = yaml.safe_load(options.list.read_text(encoding="utf-8"))
-    found, had = positives(listed["positives"], options.mirrors)
+    found, had = positives(listed["positives"], options.mirrors, held_back=options.held_back)
     print(f"found {found} of {had} mistakes ({100 * found / max(had, 1):.0f} %)")
     negatives(listed["negatives"], options.mirrors)
     if options.peers:

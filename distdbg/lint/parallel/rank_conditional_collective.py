@@ -128,11 +128,12 @@ def _family(name: str) -> str:
 def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: RankGuard) -> Hit:
     test = context.script.source(guard.test) if guard.test is not None else ""
     side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
+    guessed = guard.test is not None and bool(names_in(guard.test) & context.ranks.guessed)
     way = "" if inner is call else f", by way of {context.script.source(call.func)}"
     return Hit(
         inner,
         f"{name} is {side} (line {guard.node.lineno}){way}: the other ranks do not enter it",
         # a test of several parts may be true on all ranks alike
-        "certain" if inner is call and not isinstance(guard.test, ast.BoolOp) else "likely",
+        "certain" if inner is call and not isinstance(guard.test, ast.BoolOp) and not guessed else "likely",
         related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
     )

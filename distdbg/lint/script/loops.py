@@ -17,6 +17,8 @@ _BATCHES = re.compile(
     r"(?:^|_)(?:data_?)?(?:loader|dl|iter|iterator|prefetcher|batches)s?$|loader|batches|train_data$|_dl$|data_iter",
     re.IGNORECASE,
 )
+#: what a loader is called where its constructor is not in sight
+LOADER = re.compile(r"(?:^|_)(?:data_?)?loaders?(?:_|$|\d)|dataloader|^dl$|_dl$|_dl_", re.IGNORECASE)
 _MICRO = re.compile(r"micro|accum|grad_acc|virtual", re.IGNORECASE)
 EVALUATION = re.compile(
     r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|testing|infer|inference|predict)(?:_|$|\d)",
@@ -49,7 +51,7 @@ class Loops:
     def of_kind(self, kind: LoopKind) -> list[Loop]:
         return [loop for loop, its in self.kinds.items() if its == kind]
 
-    def _kind(self, loop: Loop) -> LoopKind:
+    def _kind(self, loop: Loop) -> LoopKind:  # noqa: PLR0911 -- one line a kind
         if isinstance(loop, ast.While):
             words = names_in(loop.test)
         else:
@@ -66,7 +68,22 @@ class Loops:
             return "epoch"
         if any(_BATCHES.search(w) for w in words):
             return "batch"
+        if self._runs_epochs(loop):
+            return "epoch"
         return "batch" if self.trains(loop) else "other"
+
+    def _runs_epochs(self, loop: Loop) -> bool:
+        """`while True: self.train_epoch()`: what an epoch is, a function with a loop of its own says."""
+        calls = [c for c in self.script.within(loop, ast.Call) if self.script.loops_around(c)[:1] == [loop]]
+        named = [f for c in calls for f in self.values.callees(c) if re.search("epoch", f.name, re.IGNORECASE)]
+        return any(self.script.within(f, ast.For, ast.AsyncFor) and self.trains(f) for f in named)
+
+    def over_data(self, loop: Loop) -> bool:
+        """By the words of what it goes over, a loop over the batches of a loader for training."""
+        if isinstance(loop, ast.While):
+            return False
+        words = names_in(loop.iter)
+        return any(LOADER.search(w) for w in words) and not any(for_evaluation(w) for w in words)
 
     def trains(self, loop: ast.AST) -> bool:
         """Does it go backward and step, in itself or in functions of this file?"""

@@ -13,6 +13,11 @@ from distdbg.lint.script.script import FUNCTIONS, Function, Script, names_in
 from distdbg.lint.script.values import ValueFlow
 
 _TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
+_KNOWN = re.compile(
+    r"(?:^|_)rank$|^RANK$|^is_(?:\w+_)?(?:main|master|primary|chief|rank_?zero|rank_?0)(?:_|$)|(?:main|master)_process$"
+)
+#: names of a GPU's number; where ranks are, one that is compared with 0 stands for the rank
+_NUMBERS = re.compile(r"^(?:local_)?(?:gpu|device|cuda)_?(?:id|idx|index|number)$|^gpu$", re.IGNORECASE)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _DEEPEST = 12
 
@@ -42,12 +47,28 @@ class Ranks:
         # What `mp.spawn(train)` gives `train` first is the number of the process.
         spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
         firsts = [a.arg for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
-        found = names_for_rank(nodes, {name for name in firsts if len(name) > 2})
+        found = names_for_rank(nodes, {name for name in firsts if len(name) > 2} | self.guessed)
         for _ in range(2):
             given = self._given(found) - found
             if not given:
                 break
             found = names_for_rank(nodes, found | given)
+        return found
+
+    @cached_property
+    def guessed(self) -> set[str]:
+        """`gpu` of `if gpu == 0`, in a file of several ranks: it is asked as one asks for the rank."""
+        if not re.search(r"torch\.distributed|\bdist\.|DistributedDataParallel|\bDDP\b", self.script.file.text):
+            return set()
+        found: set[str] = set()
+        for compared in self.script.all(ast.Compare):
+            match compared:
+                case ast.Compare(
+                    left=ast.Name(id=name) | ast.Attribute(attr=name),
+                    ops=[ast.Eq() | ast.NotEq() | ast.LtE() | ast.Gt()],
+                    comparators=[ast.Constant(value=0)],
+                ) if _NUMBERS.match(name):
+                    found.add(name)
         return found
 
     def _given(self, known: set[str]) -> set[str]:
@@ -67,7 +88,7 @@ class Ranks:
     @cached_property
     def known(self) -> bool:
         """Does the file know of ranks at all?"""
-        return any(re.search(r"(?:^|_)rank$|^RANK$|is_(?:main|master)_process", name) for name in self._mentioned)
+        return any(_KNOWN.search(name) for name in self._mentioned)
 
     @cached_property
     def _mentioned(self) -> set[str]:

@@ -12,7 +12,7 @@ Needs = tuple[Set[str] | re.Pattern[str], ...]
 _WORD = re.compile(r"(def\s+)?([^\W\d]\w*)(\()?")
 #: the text knows of ranks (see diagnosis/waits/rank_conditions.py), or starts a process group
 RANK_WORDS = re.compile(
-    r"rank|is_\w*(?:main|master|primary|zero|chief|root|coordinator|first|last)|(?:main|master)_proc|process_(?:index|id|zero|group)|"
+    r"rank|(?:gpu|device)_?(?:id|idx|index)|^gpu$|is_\w*(?:main|master|primary|zero|chief|root|coordinator|first|last)|(?:main|master)_proc|process_(?:index|id|zero|group)|"
     r"stage_i|PROCID|LOCALID|NODEID|init_dist|on_(?:main|last|master|process)|^(?:main|master|primary|chief|coordinator)_|DDP|FSDP",
     re.IGNORECASE,
 )

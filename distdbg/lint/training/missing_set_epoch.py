@@ -7,34 +7,96 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit, Insert
-from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.loops import LOADER, for_evaluation
 from distdbg.lint.script.script import Loop, argument, is_constant, names_in
+from distdbg.lint.script.words import RANK_WORDS
 
+#: somebody tells the epoch, or the loader or its data set divides the data in another way
+_TOLD = re.compile(
+    r"set_epoch|IterableDataset|webdataset|\bwds\b|StatefulDataLoader|split_dataset_by_node|\.shard\(|InfiniteSampler|"
+    r"RepeatSampler|infinite_?sampler|(?:Iter|Infinite)\w*Sampler|build_pretraining_data_loader",
+    re.IGNORECASE,
+)
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
 #: without these words there is nothing to check
-NEEDS = ({"DistributedSampler"},)
+NEEDS = (re.compile(r"DistributedSampler|loader|(?:^|_)dl$", re.IGNORECASE),
+         re.compile(f"{RANK_WORDS.pattern}|DistributedSampler", re.IGNORECASE))  # fmt: skip
 
 #: calls that keep or ask a sampler, and leave its epoch alone
 _TAKES_ONLY = {"BatchSampler", "DataLoader", "isinstance", "len", "print", "iter", "hasattr", "getattr", "append"}
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if not re.search(r"DistributedSampler", context.script.text) or context.frameworks:
+    if context.frameworks:
         return
+    hit = _of_a_sampler(context) if "DistributedSampler" in context.script.text else None
+    hit = hit or _of_a_loader_from_elsewhere(context)
+    if hit is not None:
+        yield hit
+
+
+def _of_a_sampler(context: Context) -> Hit | None:
     with_epoch = _given_the_epoch(context)
     if with_epoch is None:
-        return
+        return None
     shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(s)]
     shuffled = [s for s in shuffled if not _in_other_hands(context, s)]
     without_epoch = [s for s in shuffled if not _for_eval(context, s)]
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
-        return
-    for epochs in context.loops.of_kind("epoch"):
-        hit = _in_loop(context, epochs, without_epoch)
-        if hit is not None:
-            yield hit
-            return
+        return None
+    hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
+    return next((hit for hit in hits if hit is not None), None)
+
+
+def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:
+    """Several ranks train on a loader that is not made here, epoch after epoch, and nothing here names set_epoch."""
+    script, loops = context.script, context.loops
+    if not context.distributed or _TOLD.search(script.text):
+        return None
+    for epochs in loops.of_kind("epoch"):
+        for place in (epochs, *loops.reached(epochs)):
+            for loop in script.within(place, ast.For, ast.AsyncFor):
+                if loop is epochs or not loops.over_data(loop) or not _unknown(context, loop.iter):
+                    continue
+                if loops.in_evaluation(loop) or not any(e.kind == "backward" for e in loops.does(loop)):
+                    continue
+                return _possibly(loop, ((epochs, "the loop over epochs"),))
+    for loop in script.all(ast.While):
+        restarted = _restarts(context, loop)
+        if restarted is not None:
+            return _possibly(loop, ((restarted, "from the start again"),))
+    return None
+
+
+def _possibly(loop: Loop, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
+    text = "nothing here calls set_epoch: if this loader has a DistributedSampler, every epoch has one order"
+    return Hit(loop, text, "possible", severity="info", related=related)
+
+
+def _unknown(context: Context, loader: ast.expr) -> bool:
+    """Not made here; or made here, with a sampler that is not."""
+    made = context.values.sites(loader, "loader")
+    given = [argument(one, *place) for one in made for place in ((3, "sampler"), (4, "batch_sampler"))]
+    if any(context.values.sites(one, "sampler") for one in given if one is not None):
+        return False  # told above
+    return not made or any(isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) for one in given)
+
+
+def _restarts(context: Context, loop: ast.While) -> ast.AST | None:
+    """A generator's `while True`: `for batch in loader: yield batch`, or a new iter() of it each time one is empty."""
+    script, function = context.script, context.script.function_of(loop)
+    if function is None or not isinstance(loop.test, ast.Constant) or not script.within(loop, ast.Yield, ast.YieldFrom):
+        return None
+    for inner in script.within(loop, ast.For):
+        if context.loops.over_data(inner) and _unknown(context, inner.iter) and script.within(inner, ast.Yield):
+            return inner  # type: ignore[no-any-return]
+    for call in script.within(loop, ast.Call):
+        given = call.args[0] if call.args and script.call_names[call] == "iter" else None
+        named = given is not None and any(LOADER.search(w) for w in names_in(given))
+        if named and given is not None and not any(map(for_evaluation, names_in(given))) and _unknown(context, given):
+            return call  # type: ignore[no-any-return]
+    return None
 
 
 def _given_the_epoch(context: Context) -> set[ast.Call] | None:

@@ -1,0 +1,165 @@
+"""Find calls that write, move or remove what other ranks may write, too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from distdbg.lint.rule import Context
+from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.script import argument, has_stars, names_in
+
+Does = Literal["saves", "writes", "removes", "moves", "logs to", "makes", "lets a helper save"]
+_CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
+#: of functions and methods that save: the place and the name of the path
+_SAVES = {
+    "torch.save": (1, "f"),
+    "torch.jit.save": (1, "f"),
+    "safetensors.torch.save_file": (1, "filename"),
+    "safetensors.torch.save_model": (1, "filename"),
+    "save_pretrained": (0, "save_directory"),
+}
+#: what is most often no checkpoint, or no file that others read
+_WRITES = {"numpy.save": (0, "file"), "numpy.savez": (0, "file"), "joblib.dump": (1, "filename")}
+_METHODS_THAT_WRITE = {"to_csv": (0, "path_or_buf"), "write_text": (-1, ""), "write_bytes": (-1, "")}
+_MOVES = {
+    "shutil.copy": (1, "dst"), "shutil.copyfile": (1, "dst"), "shutil.copy2": (1, "dst"), "shutil.move": (1, "dst"),
+    "shutil.copytree": (1, "dst"), "os.rename": (1, "dst"), "os.replace": (1, "dst"), "os.symlink": (1, "dst"),
+}  # fmt: skip
+_REMOVES = {"remove", "unlink", "rmtree"}
+_LOGS = {"logging.FileHandler": (0, "filename"), "logging.basicConfig": (-1, "filename")}
+_MAKES = {"makedirs", "mkdir"}
+#: helpers by name
+_HELPER = re.compile(
+    r"^_?(?:save|store|write|dump)_?(?:the_?)?(?:\w*_)?(?:checkpoints?|ckpt|model|models|state|weights|snapshot|network|networks|"
+    r"training_state|on_master)(?:_impl|_to_disk|_file)?$",
+    re.IGNORECASE,
+)
+#: they keep it to one rank themselves, or all ranks must come to them
+_COMMON = re.compile(
+    r"accelerator|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
+    re.IGNORECASE,
+)
+_BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp", re.IGNORECASE)
+_LAST = {name.rpartition(".")[2] for name in (*_SAVES, *_WRITES, *_MOVES, *_LOGS, *_METHODS_THAT_WRITE)}
+#: words of which a text that writes has at least one
+WRITE_WORDS = re.compile(
+    rf"^(?:{'|'.join(sorted({*_LAST, *_REMOVES, *_MAKES, 'open', 'save'}))})\($|{_HELPER.pattern[:-1]}\($",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Write:
+    """`path` is None where only the helper that is called knows it."""
+
+    call: ast.Call
+    does: Does
+    path: ast.expr | None
+
+
+def writes(context: Context) -> Iterator[Write]:
+    """Everything that writes to a path, in the order of the source; no folder that may be there already."""
+    for call in context.script.all(ast.Call):
+        found = _write(context, call)
+        if found is not None:
+            yield found
+
+
+def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -- one line a kind
+    name, last = context.script.call_names[call], context.script.last_names[call]
+    if name.endswith(".save_pretrained") and isinstance(call.func, ast.Attribute):
+        if argument(call, -1, "is_main_process") is not None or has_stars(call):
+            return None  # it asks for the rank itself
+        name = "save_pretrained"
+    for does, table in _TABLES:
+        if name in table:
+            return _to(call, does, argument(call, *table[name]))
+    if last in _METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute):
+        place = _METHODS_THAT_WRITE[last]
+        return _to(call, "writes", argument(call, *place) if place[0] >= 0 else call.func.value)
+    if name == "open" or (last == "open" and isinstance(call.func, ast.Attribute) and not call.args[1:]):
+        return _opened(call, name)
+    if name.endswith(".save") and _scripted(context, call):
+        return _to(call, "saves", argument(call, 0, "f"))
+    if last in _REMOVES and isinstance(call.func, ast.Attribute):
+        path = call.args[0] if call.args else call.func.value if last == "unlink" else None
+        return _to(call, "removes", path if path is not None and any(map(_CHECKPOINT.search, names_in(path))) else None)
+    if last in _MAKES:
+        return _folder(context, call, name)
+    helper = _HELPER.match(last) and not _COMMON.search(name) and _of_a_module(context, call.func)
+    if not helper or _asks_itself(context, call) or collective(context, call):
+        return None
+    return Write(call, "lets a helper save", None)
+
+
+_TABLES: tuple[tuple[Does, dict[str, tuple[int, str]]], ...] = (
+    ("saves", _SAVES), ("writes", _WRITES), ("moves", _MOVES), ("logs to", _LOGS),
+)  # fmt: skip
+
+
+def _to(call: ast.Call, does: Does, path: ast.expr | None) -> Write | None:
+    return Write(call, does, path) if path is not None else None
+
+
+def _opened(call: ast.Call, name: str) -> Write | None:
+    """`open(path, "w")`, `path.open("w")`: the file is emptied."""
+    of_a_path = name != "open"
+    mode = argument(call, 0 if of_a_path else 1, "mode")
+    path = (
+        call.func.value if of_a_path and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
+    )
+    empties = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "x") and len(str(mode.value)) <= 3
+    return _to(call, "writes", None if isinstance(path, ast.Constant) else path) if empties else None
+
+
+def _scripted(context: Context, call: ast.Call) -> bool:
+    """`scripted.save(path)` of what torch.jit made."""
+    made = context.values.assignments(call.func.value) if isinstance(call.func, ast.Attribute) else []
+    values = [a.value for a in made if isinstance(a.value, ast.Call)]
+    return any(context.script.call_names[v] in ("torch.jit.script", "torch.jit.trace") for v in values)
+
+
+def _folder(context: Context, call: ast.Call, name: str) -> Write | None:
+    """A folder that each rank makes where it is not there yet."""
+    if argument(call, 3 if name.endswith("mkdir") else 2, "exist_ok") is not None or has_stars(call):
+        return None
+    if any(isinstance(o, (ast.Try, ast.With)) and "suppress" in names_in(o) for o in context.script.above(call)):
+        return None
+    if any(isinstance(o, ast.Try) for o in context.script.above(call)):
+        return None
+    if name in ("os.makedirs", "os.mkdir"):
+        return _to(call, "makes", call.args[0] if call.args else None)
+    of_a_path = isinstance(call.func, ast.Attribute) and not name.startswith(("os.", "()", "torch."))
+    return _to(call, "makes", call.func.value if of_a_path and isinstance(call.func, ast.Attribute) else None)
+
+
+def _of_a_module(context: Context, function: ast.expr) -> bool:
+    """A function, or a method of self; an object that saves may well know of ranks."""
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return isinstance(function, ast.Name) and (
+        function.id == "self" or function.id in context.script.file_of(function).names
+    )
+
+
+def _asks_itself(context: Context, call: ast.Call) -> bool:
+    """A helper that is seen is judged by what it does; one that is given the rank keeps it to one rank, one hopes."""
+    return bool(context.values.callees(call)) or context.ranks.mentions(call)
+
+
+def for_this_rank(context: Context, path: ast.expr) -> bool:
+    """Whether the rank, or a buffer, is part of the path: directly or through variables."""
+    if context.ranks.mentions(path) or any(_BUFFER.search(w) for w in names_in(path)):
+        return True
+    keys = {context.values.key(n) for n in ast.walk(path) if isinstance(n, (ast.Name, ast.Attribute))} - {None}
+    for assigned in context.script.all(ast.Assign, ast.AugAssign):
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        if any(context.values.key(t) in keys for t in targets):
+            value = assigned.value
+            if context.ranks.mentions(value) or any(w in ("BytesIO", "mkdtemp") for w in names_in(value)):
+                return True
+    return False

@@ -1,0 +1,25 @@
+"""Syntax of a newer Python than this one is read all the same, and nothing moves."""
+
+from __future__ import annotations
+
+import ast
+
+from distdbg.lint.script.parsing import parse
+
+NEWER = """\
+type Batch = dict[str, int]
+
+
+class Loop[T: (int, str)]:
+    async def run[*Ts](self, x: T): pass
+
+
+def forever[K: dict[str, int], V](loader): return loader
+"""
+
+
+def test_type_parameters_are_read_by_every_python() -> None:
+    tree = parse(NEWER)
+    (name,) = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "loader"]
+    assert (name.lineno, NEWER.splitlines()[7][name.col_offset :]) == (8, "loader")
+    assert {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))} == {"Loop", "forever"}
