@@ -16,7 +16,7 @@ from distdbg.collect.machine.process_look import look
 from distdbg.collect.runs.dump_evidence import load_dump_alone
 from distdbg.errors import ToolMissing
 from distdbg.launch.hang_dump import TakenDump, refuse_blind
-from distdbg.rundir import list_runs
+from distdbg.rundir import RunDir
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "hangs"
 SLEEPER = 2
@@ -212,18 +212,19 @@ def test_two_jobs_of_mpirun_at_once(tmp_path, need):
 @pytest.mark.slow
 def test_a_run_of_ours_is_asked_through_its_directory(start, distdbg, tmp_path):
     words = ["--hang-timeout", "off", "--nodes", "2", "--nproc-per-node", "2", "--grace", "1", "--on-hang", "report"]
-    start("distdbg", "launch", *words, HANGS)
+    through_parent = f"../{tmp_path.name}/x"
+    start("distdbg", "launch", *words, "--run-dir", through_parent, HANGS)
+    run = RunDir(tmp_path / "x")
 
     def stands():
         """Nothing has moved for ten seconds, and it is said to be a hang."""
-        if not list_runs(tmp_path / "distdbg-runs"):
+        if not run.path.exists():
             return None
-        done = distdbg("hang-dump", "--json", "--interval", "0.5")
+        done = distdbg("hang-dump", through_parent, "--json", "--interval", "0.5")
         return done if done.code == 10 else None
 
     done = wait_until(stands, 120)
     report = json.loads(done.out)
-    (run,) = list_runs(tmp_path / "distdbg-runs")
     assert report["run"]["id"] == run.id
     assert errors(report) == [("stuck-in-python", [SLEEPER])]
     newest = run.attempts()[-1].dumps()[-1]

@@ -63,7 +63,7 @@ class Dumper:
         """Begin a dump. One event reports what was collected."""
         folder = Path(request.folder)
         inside = self._node.run.attempt(self._node.attempt).folder / "dumps"
-        if folder.parent != inside or folder.name in ("", "..", "."):
+        if folder.parent.resolve() != inside.resolve() or folder.name in ("", "..", "."):
             self._tell(folder, {}, f"{str(folder)!r} is no dump of attempt {self._node.attempt}")
         elif self._child is not None:
             self._tell(folder, {}, BUSY)
