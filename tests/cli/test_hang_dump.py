@@ -16,7 +16,7 @@ from distdbg.collect.machine.process_look import look
 from distdbg.collect.runs.dump_evidence import load_dump_alone
 from distdbg.errors import ToolMissing
 from distdbg.launch.hang_dump import TakenDump, refuse_blind
-from distdbg.rundir import RunDir
+from distdbg.rundir import RunDir, list_runs
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "hangs"
 SLEEPER = 2

@@ -27,7 +27,27 @@ def rank_exception(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank ended by an error of its own: the root rank's traceback, not the storm that followed."""
     for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
         found = told_by_torch.named(evidence, finding(evidence, group), group)
-        yield _handled_or_exited(evidence, found, group[0])
+        no_rank = not found.ranks and _all_ranks_stand(evidence)
+        yield _of_no_rank(found) if no_rank else _handled_or_exited(evidence, found, group[0])
+
+
+def _all_ranks_stand(evidence: RunEvidence) -> bool:
+    """In a hang that is explained: an exception has ended none of them."""
+    hang = hang_of(evidence)
+    explained = hang is not None and hang.stands and bool(hang.culprits or hang.circles)
+    return explained and all(rank.rank in hang.standings for rank in evidence.ranks)  # type: ignore[union-attr]
+
+
+def _of_no_rank(found: Finding) -> Finding:
+    """Ray's actors, as an example, print what they handle, and share a driver's streams with the ranks."""
+    return replace(
+        found,
+        severity="info",
+        cause_class=CauseClass.OBSERVATION,
+        cause=f"All ranks lived when the job stood still: a process that is no rank printed this, or a rank has "
+        f"handled it. {found.cause}".rstrip(),
+        remedy="Look at it where the hang's own finding explains nothing.",
+    )
 
 
 def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure) -> Finding:
