@@ -12,11 +12,13 @@ from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
 
 #: without these words there is nothing to check
-NEEDS = (WRITE_WORDS, RANK_WORDS)
+NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$", re.IGNORECASE))
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if not context.distributed or (not context.ranks.known and not context.starts_group):
+    accelerated = "accelerate" in context.frameworks
+    several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
+    if not accelerated and not (context.distributed and several):
         return
     drives = context.frameworks & {"lightning", "trainer", "deepspeed"}
     if drives - {"deepspeed"} or (drives and not context.values.of_kind("ddp", "fsdp")):

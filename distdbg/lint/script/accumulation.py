@@ -45,7 +45,9 @@ def _by_modulo(context: Context) -> Iterator[Accumulation]:
 
 
 def _every_nth(test: ast.expr) -> bool:
-    """A remainder of a counter that has to do with accumulation, or by a plain number above one."""
+    """A remainder of a counter that has to do with accumulation, or by a plain number above one; or such a counter."""
+    if isinstance(test, ast.Compare) and any(ACCUMULATES.search(w) for w in names_in(test)):
+        return True
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             words = names_in(node.right)

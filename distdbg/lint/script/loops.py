@@ -19,6 +19,10 @@ _BATCHES = re.compile(
 )
 #: what a loader is called where its constructor is not in sight
 LOADER = re.compile(r"(?:^|_)(?:data_?)?loaders?(?:_|$|\d)|dataloader|^dl$|_dl$|_dl_", re.IGNORECASE)
+#: calls that train, by their names
+TRAINS_BY_NAME = re.compile(
+    r"(?:^|_)backward(?:_|\()|^(?:\w+_)?(?:train|training|optimizer|optimize)_step\($|^update_param\w*\($|^optimize_parameters\($"
+)
 _MICRO = re.compile(r"micro|accum|grad_acc|virtual", re.IGNORECASE)
 EVALUATION = re.compile(
     r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|testing|infer|inference|predict)(?:_|$|\d)",
@@ -101,6 +105,16 @@ class Loops:
             if not any(self.script.contains(loop, o) for o in others) and called.isdisjoint(self.reached(loop)):
                 innermost.append(loop)
         return innermost
+
+    @cached_property
+    def training_by_name(self) -> list[Loop]:
+        """Loops over data that train by what they call, whose bodies another file has: `backward_batch(…)`."""
+        found = []
+        for loop in self.script.all(ast.For, ast.AsyncFor):
+            calls = [c for c in self.script.within(loop, ast.Call) if not self.values.callees(c)]
+            if self.over_data(loop) and any(TRAINS_BY_NAME.search(self.script.last_names[c] + "(") for c in calls):
+                found.append(loop)
+        return found
 
     def reached(self, node: ast.AST, deepest: int = 5) -> list[Function]:
         """Functions of this file that `node` may call, directly or not."""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
+from distdbg.lint.script.loops import TRAINS_BY_NAME
 from distdbg.lint.script.script import LOOPS, Loop, names_in
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
 #: without these words there is nothing to check
-NEEDS = ({"backward("}, re.compile(r"^eval$|Dropout|BatchNorm"))
+NEEDS = (TRAINS_BY_NAME, re.compile(r"^eval$|Dropout|BatchNorm"))
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -28,14 +29,14 @@ def check(context: Context) -> Iterator[Hit]:
         modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
         if _on_purpose(context, loop, does) or any(not context.values.callees(c) for c in modes):
             continue
-        if mode.receiver is None or not _trained(context, mode.receiver):
+        if mode.receiver is None or not _trained(context, mode.receiver, by_name=True):
             continue
         yield Hit(
             mode.call,
             "the model is put into eval mode here, and no epoch puts it back into train mode",
             related=((loop, "the loop over epochs"),),
         )
-    for loop in context.loops.training:
+    for loop in {**dict.fromkeys(context.loops.training), **dict.fromkeys(context.loops.training_by_name)}:
         yield from _left_within_an_epoch(context, loop)
 
     if not context.events.of("eval") and context.loops.training:
@@ -120,8 +121,13 @@ def _never_entered(context: Context) -> Iterator[Hit]:
                 return
 
 
-def _trained(context: Context, model: ast.expr) -> bool:
-    """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not."""
+def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> bool:
+    """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not.
+
+    Without an optimizer that is made here, `by_name`: it is called as the one model of a file is.
+    """
+    if by_name and not context.values.of_kind("optimizer"):
+        return _word(model) in ("model", "net", "network")
     mine = context.values.sites(model)
     key = context.values.key(model)
     for optimizer in context.values.of_kind("optimizer"):

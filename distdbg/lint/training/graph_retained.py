@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.script import Loop, names_in
+from distdbg.lint.script.script import Function, Loop, names_in
 
 _FREES = frozenset((
     "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
     "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
 ))  # fmt: skip
+
+_LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
@@ -31,6 +33,95 @@ def check(context: Context) -> Iterator[Hit]:
         yield from _kept(context, loop, kept, event)
         for output in _outputs(context, loop, kept):
             yield from (hit for hit in _kept(context, loop, output, event) if isinstance(hit.node, ast.Call))
+        for part in _parts(context, loop, kept):
+            yield from _kept(context, loop, part, event)
+    yield from _returned(context)
+
+
+def _parts(context: Context, loop: Loop, loss: str) -> list[str]:
+    """`ce` and `kl` of `loss = ce + 0.1 * kl`: names that say loss, which the loop makes anew."""
+    assigned = [a for a in context.script.within(loop, ast.Assign) if any(_is(t, loss) for t in a.targets)]
+    made = {
+        n.id
+        for a in context.script.within(loop, ast.Assign)
+        for t in a.targets
+        for n in ast.walk(t)
+        if isinstance(n, ast.Name)
+    }
+    sums = [a.value for a in assigned if isinstance(a.value, ast.BinOp)]
+    parts = {n.id for s in sums for n in _terms(s) if _LOSS.search(n.id) and n.id != loss and n.id in made}
+    return sorted(parts)
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _terms(value: ast.expr) -> Iterator[ast.Name]:
+    """The names that a sum of products is made of."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Mult, ast.Div, ast.Sub)):
+            todo += [one.left, one.right]
+        elif isinstance(one, ast.Name):
+            yield one
+
+
+def _returned(context: Context) -> Iterator[Hit]:
+    """A function goes backward and returns the loss as it is; the loop that calls it keeps what it gets."""
+    script = context.script
+    for backward in _backwards(context):
+        name, function = carrier(backward), script.function_of(backward)
+        if (
+            name is None
+            or function is None
+            or script.loops_around(backward)
+            or _FREES & _rebound(context, function, name)
+        ):
+            continue
+        returns = [r.value for r in script.within(function, ast.Return) if script.function_of(r) is function]
+        for call in context.values.callers.get(function, []) if returns and all(returns) else []:
+            loop = next(iter(script.loops_around(call)), None)
+            statement = script.parents[call]
+            if loop is None:
+                continue
+            if isinstance(statement, ast.Assign) and statement.value is call:
+                kept = [_received(r, name, statement.targets[0]) for r in returns if r is not None]
+                if kept and kept[0] and len(set(kept)) == 1:
+                    yield from _kept(context, loop, kept[0], backward)
+            elif all(_is(r, name) for r in returns if r is not None):
+                yield from _kept_at_once(context, loop, call, backward)
+
+
+def _rebound(context: Context, function: Function, name: str) -> set[str]:
+    """Words of what the name is bound to in the function: `item` of `loss = loss.item()`."""
+    its = [a for a in context.script.within(function, ast.Assign) if any(_is(t, name) for t in a.targets)]
+    last = max(its, key=context.script.begin.__getitem__, default=None)
+    return names_in(last.value) if last is not None else set()
+
+
+def _received(returned: ast.expr, name: str, target: ast.expr) -> str:
+    """The name at the caller that gets what `name` is in the function."""
+    if _is(returned, name) and isinstance(target, ast.Name):
+        return target.id
+    if isinstance(returned, ast.Tuple) and isinstance(target, ast.Tuple) and len(returned.elts) == len(target.elts):
+        both = zip(returned.elts, target.elts, strict=True)
+        return next((t.id for r, t in both if _is(r, name) and isinstance(t, ast.Name)), "")
+    return ""
+
+
+def _kept_at_once(context: Context, loop: Loop, call: ast.Call, backward: ast.Call) -> Iterator[Hit]:
+    """`losses.append(step(batch))`, `total += step(batch)`."""
+    node = context.script.parents[call]
+    value, target = _keeping(node)
+    if value is not call or target is None or context.loops.without_grad(node):
+        return
+    if _outlives(context, loop, target) and not _summed_for_backward(context, target):
+        text = (
+            f"what this returns is kept in {context.script.source(target)} with its graph: memory grows with every step"
+        )
+        yield Hit(node, text, related=((backward, "it carries a graph"),))
 
 
 def _outputs(context: Context, loop: Loop, loss: str) -> Iterator[str]:
@@ -89,9 +180,9 @@ def _keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
         case ast.AugAssign(target=target, op=ast.Add(), value=value):
             return value, target
         case ast.Assign(
-            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add()) as sum_
-        ):
-            return (sum_.right, target) if left == name else (None, None)
+            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=left, op=ast.Add(), right=right)
+        ) if any(map(_is, (left, right), (name, name))):
+            return (right if _is(left, name) else left), target
     return None, None
 
 

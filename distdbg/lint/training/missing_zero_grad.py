@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
-from distdbg.lint.script.script import Loop, names_in
+from distdbg.lint.script.script import FUNCTIONS, Function, Loop, names_in
 
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
@@ -19,6 +19,7 @@ NEEDS = ({"backward("},)
 
 #: the gradients are freed or set by hand
 _CLEARS_LATER = ("zero_grad_", "zero_grad_buffer", "clear_grad", "clear_gradients", "zero_grads", "optimizer_zero_grad")
+_CLEARS = re.compile(r"zero_?grad|clear_?grad|\.grad\s*=|zero_\(|foreach_zero|reset_grad|grad_zero", re.IGNORECASE)
 _MAY_CLEAR = re.compile(r"zero|clear|reset|before|pre_|_start|_begin|hook|callback|optim", re.IGNORECASE)
 
 
@@ -53,6 +54,34 @@ def check(context: Context) -> Iterator[Hit]:
             severity=None if known else "warning",
             related=((loop, "the loop"), (back[0].top, "adds to the gradients")),
         )
+    yield from _in_a_method(context)
+
+
+def _in_a_method(context: Context) -> Iterator[Hit]:
+    """A function without a loop goes backward and steps, and nothing in the file clears."""
+    script, loops = context.script, context.loops
+    if loops.training or context.frameworks or context.events.of("zero") or _CLEARS.search(script.text):
+        return
+    function: Function
+    for function in script.all(*FUNCTIONS):
+        own = [e for e in loops.does(function) if not Events.managed(e) and script.function_of(e.call) is function]
+        back = [e for e in own if e.kind == "backward"]
+        steps = [e for e in own if e.kind in STEPS and _role(context, e)]
+        if not back or not steps or script.begin[back[0].call] > script.begin[steps[0].call]:
+            continue
+        if any(
+            _MAY_CLEAR.search(script.last_names[c]) and c not in {e.call for e in steps}
+            for c in _unseen(context, function)
+        ):
+            continue
+        text = "this function goes backward and steps, and nothing in this file clears the gradients"
+        yield Hit(steps[0].call, text, "possible", severity="info", related=((back[0].call, "adds to the gradients"),))
+        return
+
+
+def _unseen(context: Context, function: Function) -> list[ast.Call]:
+    """Calls whose function another file has."""
+    return [c for c in context.script.within(function, ast.Call) if not context.values.callees(c)]
 
 
 def _one_of_several(

@@ -1,0 +1,12 @@
+class Trainer:
+    def __init__(self, model, optimizer, criterion):
+        self.model, self.optimizer, self.criterion = model, optimizer, criterion
+
+    def start(self):
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def train_batch(self, x, y):
+        loss = self.criterion(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
