@@ -6,6 +6,8 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 # Arguments for pytest: `make test ARGS='-k cancel -x'`
 ARGS   ?=
+# Where `make man` writes
+MANDIR ?= build/man
 # Seconds of `make fuzz`, of all formats and processes together
 FUZZ_SECONDS ?= 600
 
@@ -23,7 +25,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint docs bench system-packages bed clean
+.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint docs man bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -57,6 +59,9 @@ lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 docs: $(VENV)/.ready-docs  ## build the documentation site into build/docs; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict  # --quiet would hide warnings from --strict, too
 	@echo "The site: $(CURDIR)/build/docs/index.html"
+
+man: $(VENV)/.ready  ## write a man page for each command into build/man, or MANDIR
+	$(VENV)/bin/python install/man_pages.py $(MANDIR)/man1
 
 bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun
 	for file in benchmarks/*.py; do $(VENV)/bin/python "$$file" || exit 1; done

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["is_rank_zero", "rank", "rank_zero_only", "see_memory_usage", "tick", "watch", "world_size"]
 
 TYPE_CHECKING = False  # typing costs more to import than all of this

@@ -404,7 +404,7 @@ _TAKES_APART = {"startswith", "endswith", "partition", "rpartition", "split", "r
                 "removesuffix", "count"}  # fmt: skip
 #: Functions that change a sentence's grammar, or print it, and decide nothing.
 CHANGES_A_SENTENCE = {
-    ("distdbg/diagnosis/hang/_stuck.py", "plural"): "the verb of several ranks",
+    ("distdbg/diagnosis/timeline/standing.py", "plural"): "the verb of several ranks",
     ("distdbg/diagnosis/slow/places.py", "alloc_in_loop"): "`aten::` of an operator's name",
 }
 

@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [p.relative_to(ROOT).as_posix() for p in PAGES]
 #: What a line of a shell begins with; every other block without a language is output, or a drawing.
-PROGRAMS = ("chroot", "conda", "debootstrap", "distdbg", "docker", "kubectl", "make", "man", "pip", "pipx", "podman",
-            "python", "python3", "source", "torchrun", "uv")  # fmt: skip
-_END = re.compile(r"^(?:\||>|2>|<|&&|;|&)$")
+PROGRAMS = ("chroot", "debootstrap", "distdbg", "kubectl", "make", "man", "pip", "pipx", "podman", "python3",
+            "rattler-build", "source", "torchrun", "uv")  # fmt: skip
+_END = re.compile(r"^(?:\||>|>>|2>|<|&&|;|&)$")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import distdbg
@@ -51,6 +52,12 @@ NOT_OURS = {
     "chroot": "another root",
     "debootstrap": "installs a system",
     "kubectl": "needs a cluster",
+    "man": "shows what `make man` wrote",
+    "pip": "installs",
+    "pipx": "installs",
+    "podman": "builds an image",
+    "rattler-build": "builds a package of conda",
+    "uv": "installs",
     ".venv-other/bin/python": "of an environment with another torch",
     "python3": "makes that environment",
     "source": "changes the shell",
@@ -163,6 +170,12 @@ def run_python(block: Block, folder: Path) -> None:
 
 
 def read_yaml(block: Block, folder: Path) -> None:
+    if "runs-on:" in block.text:  # a workflow of GitHub
+        (job,) = yaml.safe_load(block.text)["jobs"].values()
+        (ours,) = (step for step in job["steps"] if "distdbg/" in step["uses"])
+        action = ROOT / ours["uses"].partition("@")[0].partition("distdbg/")[2] / "action.yml"
+        assert ours["with"].keys() <= yaml.safe_load(action.read_text(encoding="utf-8"))["inputs"].keys()
+        return
     (folder / "job.yaml").write_text(block.text)
     assert settle({}, folder / "job.yaml")[0].program
 

@@ -17,9 +17,12 @@ from distdbg.evidence.logs.rank_names import rank_that_is_said
 from distdbg.evidence.memory.answer import MemoryAnswer, from_plain
 from distdbg.evidence.memory.levels import COMPARED_HOLDERS, MOST_HOLDERS
 from distdbg.rundir import RunDir
+from distdbg.rundir.files import RankFiles
 
 #: A whole answer is below 2 MB a device; with all who hold anything a hundred, where each has the deepest stack.
 _MOST_ANSWER = 256 << 20
+#: Pickles of a rank's folder that are no snapshots: they are read only where they are named.
+_OTHERS = {RankFiles(Path()).recorder.name, RankFiles(Path()).operations.name}
 ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
@@ -126,5 +129,5 @@ def _files(path: Path, unread: list[tuple[str, str]]) -> Iterator[tuple[Path, st
             yield from found
             return
     below = FolderFiles(path, ENDINGS)
-    yield from below.named()
+    yield from (found for found in below.named() if found[0].name not in _OTHERS)
     unread += below.unread

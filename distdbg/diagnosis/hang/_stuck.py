@@ -19,15 +19,6 @@ _MOST_CITED = 3
 _MOST_FRAMES = 12
 
 
-def plural(phrase: str, ranks: tuple[int, ...]) -> str:
-    """`sleeps` of one rank, `sleep` of several: only the first word of a phrase is its verb."""
-    if len(ranks) == 1:
-        return phrase
-    verb, _, rest = phrase.partition(" ")
-    verb = {"is": "are", "has": "have", "burns": "burn"}.get(verb, verb.removesuffix("s"))
-    return f"{verb} {rest}".strip().replace(" its own", " their own")
-
-
 def short(frame: Frame) -> str:
     """`train.py:88 (in step)`: the file's own name; the whole path stands in the evidence."""
     name = frame.file.rpartition("/")[2]

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.hang._stuck import citations, plural, side_of, since, waited
+from distdbg.diagnosis.hang._stuck import citations, side_of, since, waited
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.timeline.standing import Doing, plural
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence

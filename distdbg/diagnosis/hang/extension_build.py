@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.hang._stuck import citations, plural, short, since, waited
+from distdbg.diagnosis.hang._stuck import citations, short, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.outside import describe
-from distdbg.diagnosis.timeline.standing import Build, Standing
+from distdbg.diagnosis.timeline.standing import Build, Standing, plural
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry

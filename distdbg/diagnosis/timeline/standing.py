@@ -5,6 +5,7 @@ judge.py decides it; this is what it decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -72,3 +73,12 @@ class Standing:
     build: Build | None = None
     #: names of its child processes that compute, where it waits for one
     busy: tuple[str, ...] = ()
+
+
+def plural(phrase: str, ranks: Sequence[int]) -> str:
+    """`sleeps` of one rank, `sleep` of several: only the first word of a phrase is its verb."""
+    if len(ranks) == 1:
+        return phrase
+    verb, _, rest = phrase.partition(" ")
+    verb = {"is": "are", "has": "have", "burns": "burn"}.get(verb, verb.removesuffix("s"))
+    return f"{verb} {rest}".strip().replace(" its own", " their own")

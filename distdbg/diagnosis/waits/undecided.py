@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.timeline.standing import Doing, plural
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
@@ -82,7 +82,7 @@ def places(hang: Hang) -> str:
     for rank, standing in sorted(hang.standings.items()):
         place = f" at {standing.frame.file.rpartition('/')[2]}:{standing.frame.line}" if standing.frame else ""
         together.setdefault((standing.phrase, place), []).append(rank)
-    told = [f"{_ranks(ranks)}: {phrase}{place}" for (phrase, place), ranks in together.items()]
+    told = [f"{_ranks(ranks)} {plural(phrase, ranks)}{place}" for (phrase, place), ranks in together.items()]
     more = f"; and {len(told) - _MOST_PLACES} places more" if len(told) > _MOST_PLACES else ""
     return "; ".join(told[:_MOST_PLACES]) + more
 

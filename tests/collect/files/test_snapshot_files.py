@@ -168,6 +168,14 @@ def test_what_is_no_file_and_what_is_missing(tmp_path):
         read_snapshots([tmp_path / "empty"])
 
 
+def test_a_flight_recorder_is_no_snapshot_of_its_folder(tmp_path):
+    (tmp_path / "recorder.pickle").write_bytes(pickle.dumps({"entries": []}))
+    with pytest.raises(NothingToAnalyse):
+        read_snapshots([tmp_path])
+    with pytest.raises(EvidenceUnreadable):
+        read_snapshots([tmp_path / "recorder.pickle"])
+
+
 def test_the_next_file_is_read_and_the_bad_one_named(tmp_path):
     (tmp_path / "a_rank0.pickle").write_bytes(GOOD)
     (tmp_path / "b_rank1.pickle.gz").write_bytes(gzip.compress(GOOD))
