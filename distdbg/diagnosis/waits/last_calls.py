@@ -1,8 +1,8 @@
-"""Ranks that came to the call which somebody died of with something else, as the calls tell that they wrote down.
+"""Ranks whose last call differs from that of the rank that died, by the calls that each has recorded.
 
-A process takes its flight recorder with it, and one that gloo aborts takes its peers with it, too. What each had called
-lies in node-local memory and outlives them (worker/calls.py): operation, elements, type, and the how manyth collective
-of its group it was. Operations that C++ begins by itself, such as DDP's reductions, are not among them.
+A process takes its flight recorder with it, and one that gloo aborts takes its peers with it, too. The calls of each
+rank lie in node-local memory and outlive it (worker/calls.py): operation, elements, type, and the sequence number of
+the collective in its group. Operations that C++ begins by itself, such as DDP's reductions, are not among them.
 """
 
 from __future__ import annotations
