@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
 @click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
-@click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
+@click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep N tokens, and cut the tokenizer.")
 @click.option("--width", type=float, metavar="F", help="Scale the layers by F, with random weights; not faithful.")
 @click.option("--size", metavar="S", help="tiny, or at most so many parameters (100M, 1.5B); not faithful.")
 @click.option("--smoke-test", is_flag=True, help="Run a training step and generate; the default with --size tiny.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distdbg.shrink.vocabulary.token_ids import is_token_id
+
 CARD = "README.md"
 _FENCE = "---"
 
@@ -41,5 +43,5 @@ def _cuts(made: Mapping[str, Any]) -> Iterator[str]:
         kept = ", ".join(map(str, stack["kept"]))
         yield f"`{stack['path']}`: {len(stack['kept'])} of {stack['layers']} layers are kept ({kept})"
     for one in made["narrowed"]:
-        fields = ", ".join(".".join(map(str, path)) for path, _ in one["edits"])
+        fields = ", ".join(".".join(map(str, path)) for path, _ in one["edits"] if not is_token_id(tuple(path)))
         yield f"{one['axis']}: {one['to']} of {one['from']} (`{fields}`)"

@@ -40,6 +40,7 @@ from distdbg.shrink.checkpoint.writing import (
     write_public_json,
 )
 from distdbg.shrink.estimate.extrapolating import extrapolated
+from distdbg.shrink.tokenizer import lay_out_tokenizer, write_tokenizer
 from distdbg.whole_file import write_whole
 
 #: what holds weights, in any form, is not copied along
@@ -100,8 +101,7 @@ def make(
     refuse_a_full_disk(destination, total)
     plan = hashlib.sha256(repr((small_config, taken, order)).encode()).hexdigest()
     with staged(destination, plan) as folder:
-        copy_the_rest(source, folder)
-        _quantization_files(folder, kept, modules)
+        _other_files(source, folder, probe, kept, modules)
         write_public_json(folder / CONFIG, small_config)
         if order.random:
             with progress.stage("making random weights"):
@@ -157,7 +157,13 @@ def _known(
     return uniform_layout(config, tensors, order.layers, order.keep)
 
 
-def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules: Collection[str]) -> None:
+def _other_files(
+    source: CheckpointSource, folder: Path, probe: Mapping[str, Any], kept: Mapping[str, Sequence[int]],
+    modules: Collection[str]
+) -> None:  # fmt: skip
+    """Copy what is beside the weights, and make it fit."""
+    copy_the_rest(source, folder)
+    probe["warnings"].extend(write_tokenizer(source, folder, probe))
     for path in (folder / name for name in FILES if (folder / name).is_file()):
         try:
             said = json.loads(path.read_bytes())
@@ -191,6 +197,9 @@ def verified(
     origins = probe.get("pickled", {}).get("origins") or {piece.name: piece.source.name for piece in taken}
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
         code_and_config(source, Path(full), trust=order.trust)
+        vocabulary = [one for one in probe["narrowed"] if one["axis"] == "vocab" and one["rows"]]
+        if vocabulary:
+            lay_out_tokenizer(source, Path(full))
         narrower = _narrower(read_config(source), probe)
         write_whole(Path(full) / CONFIG, json.dumps(narrower))
         found: dict[str, str] = ask(
@@ -202,6 +211,8 @@ def verified(
             trust=order.trust,
             everything=order.verify == "full",
             tied=probe["tied"],
+            tokens=vocabulary[0]["rows"] if vocabulary else [],
+            rows=int(vocabulary[0]["from"]) if vocabulary else 0,
             origins=origins,
             sources=sorted(probe["modules"]) or probe.get("pickled", {}).get("sources", []),
         )
@@ -237,6 +248,8 @@ def probed(source: CheckpointSource, order: ShrinkRequest, stored: Iterable[str]
     refuse_untrusted(source, trust=order.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
         code_and_config(source, Path(folder), trust=order.trust)
+        if order.vocab is not None or order.size is not None:
+            lay_out_tokenizer(source, Path(folder))
         found: dict[str, Any] = ask(
             "probe",
             folder=folder,

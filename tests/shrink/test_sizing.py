@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from distdbg.errors import Refused, UsageError
@@ -74,13 +72,3 @@ def test_the_widest_that_fits() -> None:
 def test_a_vocabulary_that_is_too_large_is_said() -> None:
     with pytest.raises(Refused, match=r"has .* parameters"):
         sized("llama", "100K", **{**SIZES, "vocab_size": 100_000})
-
-
-@pytest.mark.slow
-def test_the_command_trains_and_generates_with_it(tmp_path, distdbg) -> None:
-    pytest.importorskip("transformers")
-    model = models.llama(tmp_path / "model", hidden_size=128)
-    done = distdbg("shrink-model", model, tmp_path / "tiny", "--size", "tiny")
-    assert done.code == 0, done
-    made = json.loads((tmp_path / "tiny" / "shrink.json").read_text())
-    assert made["verified"]["smoke_test"].startswith("pass") and "generate gave" in made["verified"]["smoke_test"]

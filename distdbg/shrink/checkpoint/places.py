@@ -45,7 +45,7 @@ def places_of(shapes: Shapes, probe: Mapping[str, Any], modules: Mapping[str, st
     kept |= {prefix: kept[path] for path, those in found.prefixes.items() for prefix in those}
     experts: dict[str, list[int]] = {}
     for narrowed in probe.get("narrowed", ()):
-        own = _first_of(narrowed["cuts"], stored, prefixes, shapes)
+        own = _parts(narrowed, stored, prefixes, shapes)
         if narrowed["experts"]:
             own |= _experts(narrowed, prefixes, shapes, own, experts)
         for name, cut in own.items():
@@ -76,12 +76,13 @@ def _cuts(
         yield from ((name, cuts) for name in there)
 
 
-def _first_of(
-    found: Mapping[str, Any], stored: Mapping[str, list[str]], prefixes: Mapping[str, str], shapes: Shapes
+def _parts(
+    narrowed: Mapping[str, Any], stored: Mapping[str, list[str]], prefixes: Mapping[str, str], shapes: Shapes
 ) -> dict[str, Cut]:
-    """The first so many of a dimension. Tied weights are in a checkpoint once, fused ones under other names."""
+    """The rows that stay of a dimension, else the first so many. Tied weights are in a checkpoint once, fused ones
+    under other names."""
     own = {}
-    for name, (dim, before, after) in found.items():
+    for name, (dim, before, after) in narrowed["cuts"].items():
         alike = stored.get(name, ())
         there = alike[0] if len(alike) == 1 else _in_checkpoint(name, prefixes, shapes)
         if there in shapes:
@@ -90,7 +91,7 @@ def _first_of(
                     f"{there!r} has the shape {list(shapes[there])} in the checkpoint, and {before} was expected in it",
                     "It is packed, or of another model; use --random.",
                 )
-            own[there] = Cut(dim, tuple(range(after)))
+            own[there] = Cut(dim, tuple(narrowed.get("rows") or range(after)))
     return own
 
 

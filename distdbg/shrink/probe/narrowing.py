@@ -15,10 +15,13 @@ from math import prod
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.checkpoint.config_leaves import Path, changed, dotted, integers
+from distdbg.shrink.checkpoint.config_leaves import Config, Path, changed, dotted, integers
 from distdbg.shrink.probe.building import Anatomy, Builder, brief
 from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.edits import Edits
+from distdbg.shrink.vocabulary.selecting import CannotCutError, select
+from distdbg.shrink.vocabulary.token_ids import is_token_id, named_ids, renumbered
+from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
 
 #: tensor -> (dimension, its size, what is left of it: the first so many)
 Cuts = dict[str, tuple[int, int, int]]
@@ -33,7 +36,7 @@ Least = Callable[[Path, int], int]
 @dataclass(frozen=True)
 class Narrowed:
     """One dimension made smaller. `experts`: the modules that hold them, as the model names them. `random`: there are
-    no weights to take from the source."""
+    no weights to take from the source. `rows`: the tokens that stay, where they are not the first so many."""
 
     axis: str
     edits: Edits
@@ -42,21 +45,23 @@ class Narrowed:
     cuts: Cuts = field(default_factory=dict)
     experts: tuple[str, ...] = ()
     random: bool = False
+    rows: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
-        fields = ", ".join(dotted(path) for path in self.edits)
+        fields = ", ".join(dotted(path) for path in self.edits if not is_token_id(path))
         what = f"{self.axis}: {self.after} of {self.before} ({fields})"
         return f"NOT FAITHFUL in memory or in what it computes: {what}"
 
 
-def narrowed(builder: Builder, wanted: Mapping[str, Any]) -> list[Narrowed]:
+def narrowed(builder: Builder, wanted: Mapping[str, Any], tokenizer: TokenizerFiles | None = None) -> list[Narrowed]:
     """`wanted`: experts, vocab (numbers) and width (a factor), or None. `builder.full` is the narrower config after.
 
     Raises Refused where no leaf does that, or the model does not run; UsageError where there are fewer already.
     """
     found = []
-    for axis, narrow in (("experts", fewer_experts), ("vocab", fewer_rows), ("width", less_width)):
+    rows = partial(fewer_rows, tokenizer=tokenizer)
+    for axis, narrow in (("experts", fewer_experts), ("vocab", rows), ("width", less_width)):
         if wanted.get(axis) is not None:
             one = narrow(builder, wanted[axis])
             if why := why_it_does_not_run(builder, one.edits):
@@ -118,28 +123,46 @@ def _experts(full: Anatomy, found: Anatomy, value: int, less: int) -> tuple[Cuts
     return (cuts, tuple(sorted(holders))) if holders and len(found.tensors) <= len(full.tensors) else None
 
 
-def fewer_rows(builder: Builder, rows: int) -> Narrowed:
-    """The leaf, or all that have its value, that the input embedding has its rows from."""
+def fewer_rows(builder: Builder, rows: int, tokenizer: TokenizerFiles | None = None) -> Narrowed:
+    """The leaf, or all that have its value, that the input embedding has its rows from. The ids in the config follow
+    where the tokenizer says which tokens stay."""
     full = builder.whole
-    try:
-        there = int(builder.model(builder.full).get_input_embeddings().weight.shape[0])
-    except Exception:
-        raise Refused("the model has no vocabulary: no input embedding", "Leave --vocab out.") from None
+    there = vocabulary_of(builder)
     if not 0 < rows < there:
         raise UsageError(f"--vocab {rows}: the model has {there} rows", f"Give 1 to {there - 1}.")
     leaves = [path for path, value in integers(builder.full) if value == there]
+    kept, ids = _tokens(builder.full, tokenizer, rows, there)
     why = ""
     for chosen in (*([leaf] for leaf in leaves), leaves):
-        edits: Edits = dict.fromkeys(chosen, rows)
+        edits: Edits = {**dict.fromkeys(chosen, rows), **ids}
         found = builder.anatomy(changed(builder.full, edits))
         if isinstance(found, Exception):
             why = f": {brief(found)}"
             continue
         cuts = _rows(full, found, there, rows)
         if cuts:
-            return Narrowed("vocab", edits, str(there), str(rows), cuts)
+            return Narrowed("vocab", edits, str(there), str(rows), cuts, rows=kept)
     raise Refused(f"no field of the config gives the embedding {rows} rows in place of {there}{why}",
                   "A token that the config names (pad_token_id) may lie above; keep more rows.")  # fmt: skip
+
+
+def vocabulary_of(builder: Builder) -> int:
+    """The rows of the input embedding. Raises Refused where there is none."""
+    try:
+        return int(builder.model(builder.full).get_input_embeddings().weight.shape[0])
+    except Exception:
+        raise Refused("the model has no vocabulary: no input embedding", "Leave --vocab out.") from None
+
+
+def _tokens(config: Config, tokenizer: TokenizerFiles | None, rows: int, there: int) -> tuple[tuple[int, ...], Edits]:
+    """(the tokens that stay, the ids in the config with their new numbers); nothing where no tokenizer can be cut."""
+    if tokenizer is None:
+        return (), {}
+    try:
+        kept = select(tokenizer, rows, named_ids(config, there), there)
+    except CannotCutError:
+        return (), {}
+    return tuple(kept), renumbered(config, there, {old: new for new, old in enumerate(kept)})
 
 
 def _rows(full: Anatomy, found: Anatomy, there: int, rows: int) -> Cuts:

@@ -41,7 +41,11 @@ def as_json(builder: Builder, shrunk: ShrunkModel, fewer: Sequence[Narrowed] = (
 def _narrowed(one: Narrowed) -> dict[str, Any]:
     edits = [[list(path), value] for path, value in one.edits.items()]
     fields = {"axis": one.axis, "from": one.before, "to": one.after, "edits": edits, "random": one.random}
-    return fields | {"cuts": {name: list(cut) for name, cut in one.cuts.items()}, "experts": list(one.experts)}
+    return fields | {
+        "cuts": {name: list(cut) for name, cut in one.cuts.items()},
+        "experts": list(one.experts),
+        "rows": list(one.rows),
+    }
 
 
 def _stack(stack: Stack, shrunk: ShrunkModel) -> dict[str, Any]:

@@ -13,14 +13,19 @@ from typing import Any
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import Path, changed
 from distdbg.shrink.probe.building import Anatomy, Builder, brief
-from distdbg.shrink.probe.narrowing import Narrowed, fewer_experts, less_width
+from distdbg.shrink.probe.narrowing import Narrowed, fewer_experts, fewer_rows, less_width, vocabulary_of
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+from distdbg.shrink.vocabulary.selecting import CannotCutError, least
+from distdbg.shrink.vocabulary.token_ids import named_ids
+from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
 
 TINY = "tiny"
 #: widths of a tiny model, of which the first that runs is taken: a few heads fit in
 _TINY_WIDTHS = (64, 128, 256, 512)
 _FACTORS = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 3 / 16, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 _TINY_EXPERTS = (4, 8, 16, 32)
+#: tokens of a tiny model, or as many as its tokenizer needs
+_TINY_TOKENS = 1024
 _UNITS = {"K": 10**3, "M": 10**6, "B": 10**9}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMB])", re.IGNORECASE)
 
@@ -35,7 +40,9 @@ def most_parameters(size: str) -> int | None:
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-def sized(builder: Builder, size: str, layers: WantedLayers, given: Mapping[str, Any]) -> list[Narrowed]:
+def sized(
+    builder: Builder, size: str, layers: WantedLayers, given: Mapping[str, Any], tokenizer: TokenizerFiles | None = None
+) -> list[Narrowed]:
     """The changes that give this size, each already in `builder.full`. `given`: what the user has set (`experts`).
 
     Raises Refused where the narrowest model that runs has more parameters.
@@ -46,20 +53,24 @@ def sized(builder: Builder, size: str, layers: WantedLayers, given: Mapping[str,
         return found
     if given.get("experts") is None:
         found += _experts(builder)
+    if most is None and tokenizer is not None and given.get("vocab") is None:
+        found += _vocabulary(builder, tokenizer)
     factors = list(_factors(builder)) if most is None else _FACTORS
     if not factors:  # it is tiny already
         return found
-    least = 0
+    reached = 0
     for factor in factors:
         narrower = _narrower(_small(builder, layers), factor)
         if isinstance(narrower, Exception):
             continue
         there = Builder(builder.config(changed(builder.full, narrower.edits)), builder.model_class, builder.trust)
-        least = parameters(_small(there, layers).whole)
-        if most is None or least <= most:
+        reached = parameters(_small(there, layers).whole)
+        if most is None or reached <= most:
             builder.full = there.full
             return [*found, narrower]
-    what = f"the smallest model found has {least:,} parameters" if least else "no width was found with which it runs"
+    what = (
+        f"the smallest model found has {reached:,} parameters" if reached else "no width was found with which it runs"
+    )
     raise Refused(f"--size {size}: {what}", "Give a larger size, or --vocab N: the vocabulary may be most of it.")
 
 
@@ -112,3 +123,19 @@ def _experts(builder: Builder) -> list[Narrowed]:
             builder.full = changed(builder.full, one.edits)
             return [one]
     return []
+
+
+def _vocabulary(builder: Builder, tokenizer: TokenizerFiles) -> list[Narrowed]:
+    """As few tokens as a tokenizer needs that can be cut; the vocabulary stays whole with any other."""
+    from distdbg.shrink.probe.narrowing import why_it_does_not_run
+
+    try:
+        there = vocabulary_of(builder)
+        count = max(_TINY_TOKENS, least(tokenizer, named_ids(builder.full, there), there))
+        one = fewer_rows(builder, count, tokenizer)
+    except (Refused, UsageError, CannotCutError):
+        return []
+    if why_it_does_not_run(builder, one.edits):
+        return []
+    builder.full = changed(builder.full, one.edits)
+    return [one]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 from distdbg.shrink.probe.building import open_builder
 from distdbg.shrink.probe.conversions import module_names
@@ -12,17 +13,20 @@ from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 from distdbg.shrink.probe.sizing import sized
+from distdbg.shrink.tokenizer import tokenizer_of
 
 
 def probe(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, layers (number or None), keep, stacks, narrow, size, stored (names in the checkpoint)."""
+    """`task`: folder (with the tokenizer's files where the vocabulary may be cut), trust, layers (number or None),
+    keep, stacks, narrow, size, stored (names in the checkpoint)."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
     modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
-    fewer = narrowed(builder, task["narrow"])
+    tokenizer = tokenizer_of(Folder(Path(task["folder"])))
+    fewer = narrowed(builder, task["narrow"], tokenizer)
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
     if task.get("size"):
-        fewer += sized(builder, task["size"], wanted, task["narrow"])
+        fewer += sized(builder, task["size"], wanted, task["narrow"], tokenizer)
     return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}
 
 

@@ -19,12 +19,14 @@ from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.modalities import compare_gradients, modalities
 from distdbg.shrink.verify.names import compare_names, lacking
 from distdbg.shrink.verify.reloading import loads, round_trip
+from distdbg.shrink.verify.tokenizing import compare_tokenizers
 from distdbg.shrink.verify.values import runnable
 
 
 def verify(task: dict[str, Any]) -> dict[str, str]:
     """`task`: full (folder with the source's config), small (folder that was written), stacks, entries, trust,
-    everything, tied, origins, sources (see `compare_names`).
+    everything, tied, origins, sources (see `compare_names`), tokens (the old id of each new one; none: all stayed),
+    rows (how many there were).
 
     Check -> `pass`, `fail: …` or `not run, because …`.
     """
@@ -52,7 +54,7 @@ def _place(check: str) -> int:
 
 #: `gradients` are also those with an image, a video or a sound
 _ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored_names", "collectives",
-          "names_and_shapes", "save_and_reload")  # fmt: skip
+          "names_and_shapes", "save_and_reload", "tokenizer")  # fmt: skip
 
 
 def _beside(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:
@@ -60,6 +62,15 @@ def _beside(task: dict[str, Any], full: Builder, small: Builder, stacks: list[Ke
     found: dict[str, str] = {}
     if task["origins"]:
         found |= _attempt(lambda: {"stored_names": compare_names(full, small, stacks, task)}, ("stored_names",))
+    if task["tokens"]:
+        found |= _attempt(
+            lambda: {
+                "tokenizer": compare_tokenizers(
+                    task["full"], task["small"], task["tokens"], task["rows"], task["trust"]
+                )
+            },
+            ("tokenizer",),
+        )
     absent = lacking(full, stacks, task["sources"])
     found |= _attempt(lambda: loads(task["small"], small, task["trust"], absent), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
