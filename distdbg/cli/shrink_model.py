@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import click
 
 from distdbg.cli._examples import examples
 from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.errors import UsageError
 from distdbg.terminal import unguarded
 
@@ -56,10 +58,11 @@ if TYPE_CHECKING:
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code from the model's repository.")
+@json_option("Print what shrink.json says, with every check, as one JSON object.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
             stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
             size: str | None, smoke_test: bool, pattern: str | None, random: bool, dtype: str | None, verify: str,
-            no_verify: bool, trust_remote_code: bool) -> None:  # fmt: skip
+            no_verify: bool, trust_remote_code: bool, as_json: bool) -> None:  # fmt: skip
     """Make a small copy of SRC in DST: fewer layers, each unchanged.
 
     SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
@@ -75,6 +78,10 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
     refuse_bad_syntax(keep)
+    if as_json and (anatomy or extrapolate):
+        raise UsageError(
+            "--json prints what was written: not with --anatomy or --extrapolate", "Leave one of them out."
+        )
     if size is not None and width is not None:
         raise UsageError("--size chooses the width: not with --width", "Leave one of them out.")
     if dtype and not random and width is None and size is None:
@@ -86,7 +93,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         if anatomy or extrapolate or random or stacks or (experts, vocab, width, size) != (None,) * 4:
             raise UsageError(f"{src} has no config: only --layers, --keep and --pattern are for it",
                              "Name the model's folder for the other options.")  # fmt: skip
-        _plain(src, dst, PlainOrder(_layers(layers), keep, pattern))
+        _plain(src, dst, PlainOrder(_layers(layers), keep, pattern), as_json=as_json)
         return
     if pattern is not None:
         raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
@@ -120,8 +127,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
     with _resumable(dst):
         made = make(open_source(src), dst, order, _progress())
-    click.echo(f"wrote {dst}")
-    _say(made)
+    _say(made, dst, as_json=as_json)
     if extrapolate:
         with _resumable(None):
             costs = full_costs(dst, made, tokens, trust_remote_code)
@@ -129,22 +135,27 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
             click.echo(line)
 
 
-def _plain(src: str, dst: Path | None, order: PlainOrder) -> None:
+def _plain(src: str, dst: Path | None, order: PlainOrder, *, as_json: bool) -> None:
     from distdbg.shrink.checkpoint.plain import make_plain
 
     if dst is None:
         raise UsageError("no DST says where the small checkpoint goes", "Name a folder that does not exist yet.")
     with _resumable(dst):
         made = make_plain(src, dst, order, _progress())
+    _say(made, dst, as_json=as_json)
+
+
+def _say(made: Mapping[str, Any], dst: Path, *, as_json: bool) -> None:
+    from distdbg.shrink.proved import proved
+
+    if as_json:
+        click.echo(json.dumps(made))
+        return
     click.echo(f"wrote {dst}")
-    _say(made)
-
-
-def _say(made: Mapping[str, Any]) -> None:
     for stack in made["stacks"]:
         click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
-    for check, said in made["verified"].items():
-        click.echo(f"{check}: {said}")
+    for line in proved(made["verified"]):
+        click.echo(line)
     for warning in made["warnings"]:
         click.echo(f"warning: {warning}", err=True)
 

@@ -42,6 +42,7 @@ NOT_RUN = {
     ("docs/my-framework.md", "stuck-in-python"): "what hang-dump prints; tests/cli/test_other_launchers.py",
     ("docs/profile.md", "step ms"): "what profile prints; tests/test_perf_programs.py",
     ("docs/report.md", "distdbg-runs/2026"): "the tree of a run",
+    ("docs/shrink.md", "verified: each kept"): "what shrink-model prints; tests/shrink/test_proved.py",
     ("docs/top.md", "20261123T025522Z"): "what top prints of a job on GPUs; tests/launch/live",
     ("docs/watch.md", "non-finite"): "the findings of numerics; tests/test_numerics_programs.py",
     ("docs/watch.md", "exploding-gradient"): "the findings of gradients; tests/test_numerics_programs.py",

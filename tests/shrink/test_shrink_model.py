@@ -32,7 +32,7 @@ def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
     (source / "chat_template.jinja").write_text("{{ messages }}")
     done = distdbg("shrink-model", source, tmp_path / "small", "--keep", "0,5", "--extrapolate", "--tokens", "32")
     assert done.code == 0, done
-    assert "model.layers: kept 0,5 of 6 layers" in done.out and "gradients: pass" in done.out
+    assert "model.layers: kept 0,5 of 6 layers" in done.out and done.out.count("verified: ") == 3
     parameters = sum(p.numel() for p in loaded(source).parameters())
     assert f"parameters            {parameters:,}\n" in done.out
     small, full = loaded(tmp_path / "small").state_dict(), loaded(source).state_dict()
@@ -40,6 +40,7 @@ def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
     for name, value in small.items():
         assert torch.equal(value, full[name.replace("layers.1.", "layers.5.")]), name
     made = json.loads((tmp_path / "small" / "shrink.json").read_text())
+    assert set(made["verified"]) >= {"ops", "gradients", "stored_names", "collectives", "weights"}
     assert made["schema"] == "distdbg.shrink/1" and made["stacks"][0]["kept"] == [0, 5]
     assert made["renamed"]["model.layers.5.mlp.up_proj.weight"] == "model.layers.1.mlp.up_proj.weight"
     assert (tmp_path / "small" / "chat_template.jinja").read_text() == "{{ messages }}"
@@ -80,10 +81,10 @@ def test_a_model_of_the_hub_is_read_by_ranges_and_from_its_cache(tmp_path: Path,
 
 def test_a_config_alone_gives_random_weights(tmp_path: Path, distdbg) -> None:
     source = models.llama(tmp_path / "large")
-    done = distdbg(
-        "shrink-model", source / "config.json", tmp_path / "s", "--layers", "3", "--random", "--dtype", "bfloat16"
-    )
+    options = ["--layers", "3", "--random", "--dtype", "bfloat16", "--json"]
+    done = distdbg("shrink-model", source / "config.json", tmp_path / "s", *options)
     assert done.code == 0, done
+    assert json.loads(done.out) == json.loads((tmp_path / "s" / "shrink.json").read_text())
     model = loaded(tmp_path / "s")
     assert model.config.num_hidden_layers == 3 and str(model.dtype) == "torch.bfloat16"
 

@@ -1,0 +1,35 @@
+"""What verification proved, in three lines: of the layers, of the files, and what it did not prove."""
+
+from __future__ import annotations
+
+from distdbg.shrink.proved import proved
+
+ALL = dict.fromkeys(
+    ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored_names", "collectives", "names_and_shapes",
+     "save_and_reload"), "pass"
+) | {"weights": "pass; 80 bytes compared"}  # fmt: skip
+
+
+def test_all_of_it() -> None:
+    layers, files, rest = proved(ALL)
+    assert "operators" in layers and "every other layer" in layers and "FSDP2" in layers
+    assert "(80 bytes compared)" in files and "bit for bit" in files
+    assert rest.startswith("not verified: nothing")
+
+
+def test_what_was_not_run_is_not_claimed() -> None:
+    said = ALL | {"save_and_reload": "not run, because it takes 4 GB", "each_layer": "warning: layer 3 does less"}
+    layers, files, rest = proved(said)
+    assert "every other layer" not in layers and "bit for bit" not in files
+    assert rest == "not verified: each_layer (layer 3 does less); save_and_reload (because it takes 4 GB)"
+
+
+def test_every_check_is_in_a_line_or_named() -> None:
+    for check in ALL:
+        lines = list(proved({check: "pass"}))
+        assert len(lines) == 2 or check == "each_layer", check
+        assert check in list(proved({check: "not run, because"}))[-1]
+
+
+def test_nothing_was_checked() -> None:
+    assert list(proved({})) == []
