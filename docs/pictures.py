@@ -1,8 +1,8 @@
-"""Draw docs/terminal.svg: start a job that hangs, and show what `distdbg hang-dump` prints about it in a terminal.
+"""Draw the pictures of the docs anew: what commands print in a terminal, and the memory of a simulated GPU.
 
-    python docs/pictures.py
+    python docs/pictures.py [NAME…]       terminal.svg, profile.svg, memory.png
 
-The text is what the command printed, without its quotes of evidence; times differ from call to call. torch is required.
+The text is what the command printed; times differ from call to call. torch is required, and `make gpu-box` for memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = ROOT / "docs" / "terminal.svg"
-PROGRAM = ROOT / "tests" / "programs" / "hangs" / "barrier_on_rank_0.py"
+DOCS = ROOT / "docs"
+PROGRAMS = ROOT / "tests" / "programs"
+HANGS = PROGRAMS / "hangs" / "barrier_on_rank_0.py"
+SLOW = PROGRAMS / "perf" / "bad_slow_disk_on_rank_1.py"
 COMMAND = (sys.executable, "-m", "distdbg")
 COLUMNS = 100
 #: `hang-dump` has found what blocks the job
@@ -35,18 +37,46 @@ _COLOUR = r"(?:\x1b\[[\d;]*m)*"
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shutil.copy(PROGRAM, folder)
-        launch = [*COMMAND, "launch", "--nodes", "2", "--nproc-per-node", "2", "--show-ranks", "none", PROGRAM.name]
-        job = subprocess.Popen(launch, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            wait_for_hang(folder)
-            text = in_terminal([*COMMAND, "hang-dump"], folder)
-        finally:
-            job.terminate()
-            job.wait()
-    PICTURE.write_text(drawn(without_evidence(text), "distdbg hang-dump"), encoding="utf-8")
+    pictures = {"terminal.svg": terminal, "profile.svg": profile, "memory.png": memory}
+    for name in sys.argv[1:] or pictures:
+        with tempfile.TemporaryDirectory() as folder:
+            picture = pictures[name](Path(folder))
+        (DOCS / name).write_bytes(picture)
+
+
+def terminal(folder: Path) -> bytes:
+    """What hang-dump prints, without its quotes of evidence: one screen."""
+    shutil.copy(HANGS, folder)
+    launch = [*COMMAND, "launch", "--nodes", "2", "--nproc-per-node", "2", "--show-ranks", "none", HANGS.name]
+    job = subprocess.Popen(launch, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_hang(folder)
+        text = in_terminal([*COMMAND, "hang-dump"], folder)
+    finally:
+        job.terminate()
+        job.wait()
+    return drawn(without_evidence(text), "distdbg hang-dump")
+
+
+def profile(folder: Path) -> bytes:
+    """What profile prints: its findings, the table of ranks and that of lines."""
+    shutil.copy(SLOW, folder)
+    command = [*COMMAND, "launch", "--nproc-per-node", "4", "--profile", "4:8", SLOW.name]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    text = in_terminal([*COMMAND, "profile", "distdbg-runs/latest"], folder)
+    shown = without_evidence(text.partition("\n\n")[2]).partition("operators of rank")[0].rpartition("\n\n")[0]
+    return drawn(shown, "distdbg profile")
+
+
+def memory(folder: Path) -> bytes:
+    """The memory of rank 0 in two steps of a rehearsal."""
+    for script in (ROOT / "launch").glob("*.py"):
+        shutil.copy(script, folder)
+    command = ["rehearse", "--gpus", "2", "--gpu-memory", "1GiB", "fsdp.py", "--steps", "3"]
+    subprocess.run([*COMMAND, *command], cwd=folder, check=True, capture_output=True)
+    (snapshot,) = (folder / "distdbg-runs" / "latest").glob("attempts/1/ranks/00000/memory/step-*.pickle.gz")
+    subprocess.run([*COMMAND, "memory", "analyze", snapshot, "--png", "memory.png"], cwd=folder, check=True)
+    return (folder / "memory.png").read_bytes()
 
 
 def wait_for_hang(folder: Path) -> None:
@@ -78,17 +108,17 @@ def in_terminal(command: list[str], folder: Path) -> str:
 
 
 def without_evidence(text: str) -> str:
-    """The picture is one screen: the quotes below `seen`, with paths of this machine, are left out."""
+    """A picture is one screen: the quotes below `seen`, with paths of this machine, are left out."""
     return re.sub(rf"^{_COLOUR}  {_COLOUR}seen .*\n(?:{_COLOUR} {{7}}.*\n)*", "", text, flags=re.MULTILINE)
 
 
-def drawn(text: str, title: str) -> str:
+def drawn(text: str, title: str) -> bytes:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text(f"$ {title}\n", style="bold"))
-    console.print(Text.from_ansi(text.rstrip()))
+    console.print(Text.from_ansi(text.rstrip() + "\n"))  # below the last line there is room for its underscores
     svg = console.export_svg(title=title, unique_id="terminal")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # no font is fetched from the network
-    return re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE)
+    return re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE).encode()
 
 
 if __name__ == "__main__":

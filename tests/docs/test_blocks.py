@@ -24,6 +24,7 @@ from tests.docs.blocks import IDS, PAGES, ROOT, Block, blocks, program_of, refus
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 IN_SHELL = [block for block in BLOCKS if block.is_of_a_shell]
+LOADS_TORCH = re.compile(r"torch\.cuda|model_type")
 CODE = [block for block in BLOCKS if block.language]
 OTHER = [block for block in BLOCKS if not block.is_of_a_shell and not block.language]
 #: Blocks that nothing can run, by page and first words: the output of what, or a drawing. Their findings, files and
@@ -187,6 +188,12 @@ def read_toml(block: Block, folder: Path) -> None:
 
 
 def read_json(block: Block, folder: Path) -> None:
+    if "model_type" in block.text:  # a model's configuration
+        (folder / "config.json").write_text(block.text)
+        command = [sys.executable, "-m", "distdbg", "shrink-model", "--anatomy", "config.json"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0 and "28 layers" in done.stdout, done.stderr
+        return
     schema = json.loads((ROOT / "configs" / "report.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(json.loads(block.text), schema)
 
@@ -200,7 +207,7 @@ RUN: dict[str, Callable[[Block, Path], None]] = {
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(b, marks=[pytest.mark.slow] if "torch.cuda" in b.text else []) for b in CODE], ids=str
+    "block", [pytest.param(b, marks=[pytest.mark.slow] if LOADS_TORCH.search(b.text) else []) for b in CODE], ids=str
 )
 def test_code_runs(block: Block, tmp_path: Path) -> None:
     RUN[block.language](block, tmp_path)
