@@ -174,6 +174,7 @@ def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[s
     tainted = set(known)
     nodes = [n for n in nodes if isinstance(n, _TELLING)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    nodes = [n for n in nodes if not isinstance(n, ast.Call) or next(_name(n.func), "") in functions]
     while True:
         before = len(tainted)
         for node in nodes:

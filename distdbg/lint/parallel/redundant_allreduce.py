@@ -26,10 +26,13 @@ _KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings"
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if _HELD_BACK.search(context.script.text):
-        return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
+    hits = list(_hits(context))
+    yield from hits if hits and not _HELD_BACK.search(context.script.text) else ()
+
+
+def _hits(context: Context) -> Iterator[Hit]:
     wrapper = next((kind for kind in ("ddp", "fsdp") if context.values.of_kind(kind)), "")
     found = False
     for one in accumulations(context) if context.distributed else ():

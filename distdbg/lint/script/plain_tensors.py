@@ -31,11 +31,9 @@ class Mixed:
 def plain_tensors(context: Context) -> Iterator[Mixed]:
     """Operations of a plain tensor attribute with an argument of a method, in a class whose object is moved to a
     GPU."""
-    if _ELSEWHERE.search(context.script.text):
-        return
     modules = [owner for owner in context.script.all(ast.ClassDef) if context.script.is_module(owner)]
     keep = {owner: kept for owner in modules if (kept := _kept(context, owner))}
-    moved_classes = _moved_classes(context) if keep else {}
+    moved_classes = _moved_classes(context) if keep and not _ELSEWHERE.search(context.script.text) else {}
     for owner in keep.keys() & moved_classes.keys():
         moved = moved_classes[owner]
         for name, made in keep[owner].items():

@@ -39,6 +39,8 @@ class Ranks:
         self.script = script
         self.values = values
         self._known_guards: dict[ast.AST, list[RankGuard]] = {}
+        self._leavers: dict[ast.AST, list[tuple[list[ast.stmt], int, ast.If]]] = {}
+        self._asked: dict[ast.expr, bool] = {}
 
     @cached_property
     def names(self) -> set[str]:
@@ -58,8 +60,6 @@ class Ranks:
     @cached_property
     def guessed(self) -> set[str]:
         """`gpu` of `if gpu == 0`, in a file of several ranks: it is asked as one asks for the rank."""
-        if not re.search(r"torch\.distributed|\bdist\.|DistributedDataParallel|\bDDP\b", self.script.file.text):
-            return set()
         found: set[str] = set()
         for compared in self.script.all(ast.Compare):
             match compared:
@@ -69,7 +69,10 @@ class Ranks:
                     comparators=[ast.Constant(value=0)],
                 ) if _NUMBERS.match(name):
                     found.add(name)
-        return found
+        several = found and re.search(
+            r"torch\.distributed|\bdist\.|DistributedDataParallel|\bDDP\b", self.script.file.text
+        )
+        return found if several else set()
 
     def _given(self, known: set[str]) -> set[str]:
         found: set[str] = set()
@@ -83,7 +86,9 @@ class Ranks:
         return found
 
     def asks(self, test: ast.expr) -> bool:
-        return asks(test, self.names)
+        if test not in self._asked:
+            self._asked[test] = asks(test, self.names)
+        return self._asked[test]
 
     @cached_property
     def known(self) -> bool:
@@ -133,14 +138,21 @@ class Ranks:
 
     def _left_behind(self, outer: ast.AST, below: ast.AST) -> Iterator[RankGuard]:
         """`if rank != 0: return` above the node in one of the blocks that hold it."""
+        if outer not in self._leavers:
+            self._leavers[outer] = list(self._leaving(outer))
+        for block, place, leaver in self._leavers[outer]:
+            if below in block[place + 1 :]:
+                yield RankGuard(leaver, True)
+
+    def _leaving(self, outer: ast.AST) -> Iterator[tuple[list[ast.stmt], int, ast.If]]:
+        """Every `if` about the rank in a block of `outer` that leaves it: the block, the place in it, the `if`."""
         for name in ("body", "orelse", "finalbody"):
             block = getattr(outer, name, None)
-            if not isinstance(block, list) or below not in block:
+            if not isinstance(block, list):
                 continue
-            for before in block[: block.index(below)]:
-                plain = isinstance(before, ast.If) and not before.orelse
-                if plain and self.leaves(before.body) and self.asks(before.test):
-                    yield RankGuard(before, True)
+            for place, one in enumerate(block):
+                if isinstance(one, ast.If) and not one.orelse and self.leaves(one.body) and self.asks(one.test):
+                    yield block, place, one
 
     @staticmethod
     def leaves(body: list[ast.stmt]) -> bool:

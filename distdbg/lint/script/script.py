@@ -236,10 +236,12 @@ class Script:
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose `self` the node means."""
-        for outer in (node, *self.above(node)):
-            owner = self.parents.get(outer)
-            if isinstance(outer, FUNCTIONS) and isinstance(owner, ast.ClassDef):
+        scope: ast.AST | None = node if isinstance(node, FUNCTIONS) else self.scopes.get(node)
+        while scope is not None and not isinstance(scope, ast.Module):
+            owner = self.parents.get(scope)
+            if isinstance(scope, FUNCTIONS) and isinstance(owner, ast.ClassDef):
                 return owner
+            scope = self.scopes.get(scope)
         return None
 
     def loops_around(self, node: ast.AST) -> list[Loop]:

@@ -106,7 +106,30 @@ class ValueFlow:
     def assignments(self, node: ast.AST) -> list[ast.Assign]:
         """The plain assignments that bind the variable."""
         key = self.key(node)
-        return [a for a in self.script.all(ast.Assign) if any(self.key(t) == key for t in a.targets)] if key else []
+        return self._assigned.get(key, []) if key else []
+
+    def bound(self, node: ast.AST) -> list[ast.expr]:
+        """All values that are assigned to the variable, or added to it."""
+        key = self.key(node)
+        return [a.value for a in self._assigned.get(key, [])] + self._added.get(key, []) if key else []
+
+    @cached_property
+    def _added(self) -> dict[Key, list[ast.expr]]:
+        found: dict[Key, list[ast.expr]] = defaultdict(list)
+        for added in self.script.all(ast.AugAssign):
+            key = self.key(added.target)
+            if key is not None:
+                found[key].append(added.value)
+        return found
+
+    @cached_property
+    def _assigned(self) -> dict[Key, list[ast.Assign]]:
+        found: dict[Key, list[ast.Assign]] = defaultdict(list)
+        for assigned in self.script.all(ast.Assign):
+            for key in dict.fromkeys(map(self.key, assigned.targets)):
+                if key is not None:
+                    found[key].append(assigned)
+        return found
 
     # what is what ------------------------------------------------------------------------------------------------
 
@@ -194,15 +217,48 @@ class ValueFlow:
 
     def _settle(self) -> None:
         """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
-        for _ in range(3):
+        calls: list[ast.Call] = [c for c in self.script.all(ast.Call) if self._may_lead(c)]
+        for again in range(3):
             self._callees.clear()
             before = sum(map(len, self._edges.values()))
-            for call in self.script.all(ast.Call):
+            for call in calls if not again else filter(self._by_an_object, calls):
                 self._pass_arguments(call)
             self._spread()
             if sum(map(len, self._edges.values())) == before:
                 break
         self._callees.clear()
+
+    def _may_lead(self, call: ast.Call) -> bool:
+        """By the names in it, to a function of these files: most calls do not."""
+        function = call.func
+        if isinstance(function, ast.Attribute):
+            if function.attr in self._method_names or self.script.linked(function):
+                return True
+        elif self.class_named(function) is not None or self._functions_named(function):
+            return True
+        return any(
+            isinstance(v, ast.Name) and v.id in self._function_names
+            for v in (*call.args, *(k.value for k in call.keywords))
+        )
+
+    @staticmethod
+    def _by_an_object(call: ast.Call) -> bool:
+        """What it leads to depends on what the object may be."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        return owner is not None and not (isinstance(owner, ast.Name) and owner.id in ("self", "cls"))
+
+    @cached_property
+    def _method_names(self) -> set[str]:
+        return {f.name for c in self.classes.values() for f in c.body if isinstance(f, FUNCTIONS)}
+
+    @cached_property
+    def _function_names(self) -> set[str]:
+        names = {name for _, name in self.functions}
+        return (
+            names
+            | {alias.rpartition(".")[2] for _, alias in self.script.links}
+            | {alias for file in self.script.files.values() for alias in file.names}
+        )
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):

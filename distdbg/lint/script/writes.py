@@ -155,11 +155,8 @@ def for_this_rank(context: Context, path: ast.expr) -> bool:
     """Whether the rank, or a buffer, is part of the path: directly or through variables."""
     if context.ranks.mentions(path) or any(_BUFFER.search(w) for w in names_in(path)):
         return True
-    keys = {context.values.key(n) for n in ast.walk(path) if isinstance(n, (ast.Name, ast.Attribute))} - {None}
-    for assigned in context.script.all(ast.Assign, ast.AugAssign):
-        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
-        if any(context.values.key(t) in keys for t in targets):
-            value = assigned.value
+    for node in ast.walk(path):
+        for value in context.values.bound(node) if isinstance(node, (ast.Name, ast.Attribute)) else ():
             if context.ranks.mentions(value) or any(w in ("BytesIO", "mkdtemp") for w in names_in(value)):
                 return True
     return False

@@ -19,8 +19,13 @@ NEEDS = ({"eval("},)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks & {"lightning", "trainer"} or _OFF.search(context.script.text):
+    if context.frameworks & {"lightning", "trainer"}:
         return
+    hits = list(_hits(context))
+    yield from hits if hits and not _OFF.search(context.script.text) else ()
+
+
+def _hits(context: Context) -> Iterator[Hit]:
     function: Function
     for function in context.script.all(*FUNCTIONS):
         for mode in context.script.within(function, ast.Call):

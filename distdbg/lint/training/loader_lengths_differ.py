@@ -27,10 +27,10 @@ NEEDS = ({"backward("}, WRAPPERS_OF_MODELS)
 def check(context: Context) -> Iterator[Hit]:
     values, script = context.values, context.script
     wrapped = values.of_kind("ddp", "fsdp")
-    if not wrapped or context.frameworks or _EVEN.search(script.text):
+    if not wrapped or context.frameworks:
         return
     dealt = [node for node in script.all(ast.Subscript, ast.Call) if _is_dealt_out(context, node)]
-    if not dealt:
+    if not dealt or _EVEN.search(script.text):
         return
     fed = [loop for loop in context.loops.training if isinstance(loop, (ast.For, ast.AsyncFor))]
     for loader in {s: None for loop in fed for s in values.sites(loop.iter, "loader")}:

@@ -19,8 +19,13 @@ NEEDS = ({"backward("},)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks or _SUMS.search(context.script.text):
+    if context.frameworks:
         return
+    hits = list(_hits(context))
+    yield from hits if hits and not _SUMS.search(context.script.text) else ()
+
+
+def _hits(context: Context) -> Iterator[Hit]:
     for one in accumulations(context):
         if one.guard is None or not any(ACCUMULATES.search(w) for w in names_in(one.guard.test)):
             continue

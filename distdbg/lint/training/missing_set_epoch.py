@@ -31,7 +31,9 @@ def check(context: Context) -> Iterator[Hit]:
     if context.frameworks:
         return
     hit = _of_a_sampler(context) if "DistributedSampler" in context.script.text else None
-    hit = hit or _of_a_loader_from_elsewhere(context)
+    if hit is None:
+        hit = _of_a_loader_from_elsewhere(context)
+        hit = hit if hit is not None and not _TOLD.search(context.script.text) else None
     if hit is not None:
         yield hit
 
@@ -52,7 +54,7 @@ def _of_a_sampler(context: Context) -> Hit | None:
 def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:
     """Several ranks train on a loader that is not made here, epoch after epoch, and nothing here names set_epoch."""
     script, loops = context.script, context.loops
-    if not context.distributed or _TOLD.search(script.text):
+    if not context.distributed:
         return None
     for epochs in loops.of_kind("epoch"):
         for place in (epochs, *loops.reached(epochs)):

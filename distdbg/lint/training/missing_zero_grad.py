@@ -60,7 +60,7 @@ def check(context: Context) -> Iterator[Hit]:
 def _in_a_method(context: Context) -> Iterator[Hit]:
     """A function without a loop goes backward and steps, and nothing in the file clears."""
     script, loops = context.script, context.loops
-    if loops.training or context.frameworks or context.events.of("zero") or _CLEARS.search(script.text):
+    if loops.training or context.frameworks or context.events.of("zero"):
         return
     function: Function
     for function in script.all(*FUNCTIONS):
@@ -74,6 +74,8 @@ def _in_a_method(context: Context) -> Iterator[Hit]:
             for c in _unseen(context, function)
         ):
             continue
+        if _CLEARS.search(script.text):
+            return
         text = "this function goes backward and steps, and nothing in this file clears the gradients"
         yield Hit(steps[0].call, text, "possible", severity="info", related=((back[0].call, "adds to the gradients"),))
         return

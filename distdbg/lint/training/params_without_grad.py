@@ -26,20 +26,18 @@ def check(context: Context) -> Iterator[Hit]:
     wraps = values.of_kind("ddp", "fsdp")
     if not wraps or context.frameworks:
         return
-    text = "\n".join(file.text for file in script.files.values())
-    if _BY_OTHER_MEANS.search(text):
-        return
     made = {owner for call in script.all(ast.Call) if (owner := values.class_named(call.func)) is not None}
     bases = {values.class_named(base) for one in script.all(ast.ClassDef) for base in one.bases}
-    for owner in script.all(ast.ClassDef):
-        if owner in made and owner not in bases and _is_module(context, owner):
-            for layer, name in _layers(context, owner):
-                if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1:
-                    yield Hit(
-                        layer,
-                        f"nothing uses `{name}` of {owner.name}: its parameters get no gradient",
-                        related=((wraps[0], "where the model is wrapped"),),
-                    )
+    owners = [o for o in script.all(ast.ClassDef) if o in made and o not in bases and _is_module(context, o)]
+    text = "\n".join(file.text for file in script.files.values()) if owners else ""
+    for owner in owners if not _BY_OTHER_MEANS.search(text) else ():
+        for layer, name in _layers(context, owner):
+            if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1:
+                yield Hit(
+                    layer,
+                    f"nothing uses `{name}` of {owner.name}: its parameters get no gradient",
+                    related=((wraps[0], "where the model is wrapped"),),
+                )
 
 
 def _is_module(context: Context, owner: ast.ClassDef) -> bool:
