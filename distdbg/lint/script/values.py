@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
+from distdbg.lint.script.leads import CallsThatLead, by_an_object
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument
 
 Key = tuple[object, ...]
@@ -147,7 +148,7 @@ class ValueFlow:
             return "fsdp"
         if OPTIMIZER.match(last):
             return "optimizer"
-        if SCHEDULER.match(last) and not self._functions_named(call.func):
+        if SCHEDULER.match(last) and not self.functions_named(call.func):
             return "scheduler"
         return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
 
@@ -159,7 +160,7 @@ class ValueFlow:
             found = self.classes.get((self.script.module_of(node), name))
         return found
 
-    def _functions_named(self, node: ast.AST) -> list[Function]:
+    def functions_named(self, node: ast.AST) -> list[Function]:
         found = self.functions.get(self.script.linked(node) or _NOWHERE, [])
         if not found and isinstance(node, ast.Name):
             found = self.functions.get((self.script.module_of(node), node.id), [])
@@ -217,48 +218,16 @@ class ValueFlow:
 
     def _settle(self) -> None:
         """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
-        calls: list[ast.Call] = [c for c in self.script.all(ast.Call) if self._may_lead(c)]
+        calls = list(filter(CallsThatLead(self).may, self.script.all(ast.Call)))
         for again in range(3):
             self._callees.clear()
             before = sum(map(len, self._edges.values()))
-            for call in calls if not again else filter(self._by_an_object, calls):
+            for call in calls if not again else filter(by_an_object, calls):
                 self._pass_arguments(call)
             self._spread()
             if sum(map(len, self._edges.values())) == before:
                 break
         self._callees.clear()
-
-    def _may_lead(self, call: ast.Call) -> bool:
-        """By the names in it, to a function of these files: most calls do not."""
-        function = call.func
-        if isinstance(function, ast.Attribute):
-            if function.attr in self._method_names or self.script.linked(function):
-                return True
-        elif self.class_named(function) is not None or self._functions_named(function):
-            return True
-        return any(
-            isinstance(v, ast.Name) and v.id in self._function_names
-            for v in (*call.args, *(k.value for k in call.keywords))
-        )
-
-    @staticmethod
-    def _by_an_object(call: ast.Call) -> bool:
-        """What it leads to depends on what the object may be."""
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        return owner is not None and not (isinstance(owner, ast.Name) and owner.id in ("self", "cls"))
-
-    @cached_property
-    def _method_names(self) -> set[str]:
-        return {f.name for c in self.classes.values() for f in c.body if isinstance(f, FUNCTIONS)}
-
-    @cached_property
-    def _function_names(self) -> set[str]:
-        names = {name for _, name in self.functions}
-        return (
-            names
-            | {alias.rpartition(".")[2] for _, alias in self.script.links}
-            | {alias for file in self.script.files.values() for alias in file.names}
-        )
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -369,7 +338,7 @@ class ValueFlow:
         yield from self._by_name(call)
         for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
             if isinstance(value, ast.Name) and value.id not in self._parameters(call):
-                yield from self._functions_named(value)
+                yield from self.functions_named(value)
 
     def _parameters(self, node: ast.AST) -> set[str]:
         function = self.script.function_of(node)
@@ -382,7 +351,7 @@ class ValueFlow:
             if made is not None:
                 return self._methods(made, "__init__")
             hidden = isinstance(function, ast.Name) and function.id in self._parameters(call)
-            return [] if hidden else self._functions_named(function)
+            return [] if hidden else self.functions_named(function)
         return self._by_owner(function) if isinstance(function, ast.Attribute) else []
 
     def _by_owner(self, function: ast.Attribute) -> list[Function]:

@@ -1,0 +1,45 @@
+"""Tell by names alone which calls may lead to functions that are linted together: most calls cannot."""
+
+from __future__ import annotations
+
+import ast
+from typing import Protocol
+
+from distdbg.lint.script.script import FUNCTIONS, Function, Script
+
+
+class _Names(Protocol):
+    script: Script
+    classes: dict[tuple[ast.Module, str], ast.ClassDef]
+    functions: dict[tuple[ast.Module, str], list[Function]]
+
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None: ...
+
+    def functions_named(self, node: ast.AST) -> list[Function]: ...
+
+
+class CallsThatLead:
+    def __init__(self, names: _Names) -> None:
+        self._names = names
+        script = names.script
+        self._methods = {f.name for c in names.classes.values() for f in c.body if isinstance(f, FUNCTIONS)}
+        self._functions = {name for _, name in names.functions}
+        self._functions |= {alias.rpartition(".")[2] for _, alias in script.links}
+        self._functions |= {alias for file in script.files.values() for alias in file.names}
+
+    def may(self, call: ast.Call) -> bool:
+        """By its own name, or as a callback among its arguments."""
+        function = call.func
+        if isinstance(function, ast.Attribute):
+            if function.attr in self._methods or self._names.script.linked(function):
+                return True
+        elif self._names.class_named(function) is not None or self._names.functions_named(function):
+            return True
+        given = (*call.args, *(k.value for k in call.keywords))
+        return any(isinstance(v, ast.Name) and v.id in self._functions for v in given)
+
+
+def by_an_object(call: ast.Call) -> bool:
+    """What it leads to depends on what the object may be."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return owner is not None and not (isinstance(owner, ast.Name) and owner.id in ("self", "cls"))
