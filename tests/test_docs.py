@@ -46,6 +46,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(led_to), f"{page.name} links to #{anchor} of {led_to.name}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_the_words_are_plain(page: Path) -> None:
+    """Phrases that a reader who is no native speaker stumbles over; the list grows with each one that is found."""
+    odd = r"\b(?:(?:is|are|was|were) (?:told|had) |hears? of|as ever\b|comes? to be\b|stands at the end)"
+    assert not re.findall(odd, page.read_text(encoding="utf-8"))
+
+
 def anchors(page: Path) -> set[str]:
     """Those that GitHub and the site give to a page's headings."""
     headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
