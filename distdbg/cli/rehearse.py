@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +83,14 @@ class RehearseCommand(LaunchCommand):
             formatter.write_dl(launchs)
 
 
-_OWN = ("gpus", "gpu_memory", "fit", "values", "setup_only", "as_json", "nodes")
+_OWN = ("gpus", "gpu_memory", "fit", "resume", "resume_with", "values", "setup_only", "as_json", "nodes")
 
 
 @exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
 @examples(
     "distdbg rehearse --gpus 8 --gpu-memory 80GiB train.py --steps 3",
     "distdbg rehearse --fit batch-size=1:64 train.py --steps 3",
-    "distdbg rehearse --fit gpus=1:16 train.py --steps 3",
+    "distdbg rehearse --resume 4 --resume-with=--resume train.py",
 )
 @click.command(
     cls=RehearseCommand,
@@ -102,12 +103,19 @@ _OWN = ("gpus", "gpu_memory", "fit", "values", "setup_only", "as_json", "nodes")
 @click.option(
     "--fit", type=Fitting(), help="Search the largest value of an option of SCRIPT that fits, or the fewest gpus."
 )
+@click.option(
+    "--resume",
+    type=click.IntRange(1, _MOST_GPUS),
+    metavar="GPUS",
+    help="Then run SCRIPT again on so many GPUs of each node: it resumes its checkpoint.",
+)
+@click.option("--resume-with", default="", metavar="'ARGUMENTS'", help="Arguments added to SCRIPT's for that.")
 @click.option("--values", is_flag=True, help="Compute each operator on the CPU: right values, slowly.")
 @click.option("--setup", "setup_only", is_flag=True, help="Set up the simulated devices, say where, and exit.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `rehearsal`).")
 def command(
-    gpus: int, gpu_memory: int, *, fit: Fit | None, values: bool, setup_only: bool, as_json: bool,
-    program: tuple[str, ...],
+    gpus: int, gpu_memory: int, *, fit: Fit | None, resume: int | None, resume_with: str, values: bool,
+    setup_only: bool, as_json: bool, program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Run SCRIPT on simulated GPUs: whether it fits, what fills them, and which collectives each step has.
@@ -115,6 +123,10 @@ def command(
     The script runs unmodified with the CUDA build of torch; its allocator and process groups are real, and kernels
     compute nothing. It needs no GPU. Let it do three steps.
     """
+    if resume is None and resume_with:
+        raise click.UsageError("--resume-with says how SCRIPT resumes: it needs --resume")
+    if resume is not None and fit is not None:
+        raise click.UsageError("--resume and --fit cannot be given together")
     if setup_only:
         click.echo(str(_set_up()))
         return
@@ -122,6 +134,10 @@ def command(
     if fit is not None:
         sys.exit(_search(job, fit, gpus, as_json=as_json))
     code, run = job.rehearse(gpus, program)
+    if resume is not None and code == 0:
+        gpus = resume
+        click.echo(f"distdbg: once more, on {job.devices(gpus)}: SCRIPT resumes its checkpoint", err=True)
+        code, run = job.rehearse(gpus, (*program, *shlex.split(resume_with)))
     if run is not None:
         _show(run, job.devices(gpus), as_json=as_json)
     sys.exit(code)

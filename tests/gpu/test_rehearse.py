@@ -14,6 +14,7 @@ LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 BEGIN = """
 import os
 import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 dist.init_process_group("nccl")
 rank = dist.get_rank()
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -85,6 +86,41 @@ def test_the_largest_batch_that_fits(rehearse):
     assert [(one["value"], one["fits"]) for one in found["tries"]] == [(1, True), (2, False)]
 
 
+@pytest.mark.parametrize("kept", ["dcp", "files of ranks"])
+def test_a_checkpoint_is_resumed_on_more_ranks(rehearse, tmp_path, kept):
+    """DCP shards it again. A file of each rank is not there for a rank that was not there."""
+    folder = tmp_path / "checkpoint"
+    script = BEGIN.replace("torch.nn.parallel.DistributedDataParallel(", "fully_shard(") + (
+        "import sys, torch.distributed.checkpoint as dcp\n"
+        f"folder = {str(folder)!r}\n"
+        "state = {'model': model.state_dict()}\n"
+        "if '--resume' in sys.argv:\n"
+        + (
+            "    dcp.load(state, checkpoint_id=folder)\n"
+            if kept == "dcp"
+            else "    state = torch.load(f'{folder}/{rank}.pt')\n"
+        )
+        + "for step in range(2):\n"
+        "    model(torch.randn(64, 4096, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "os.makedirs(folder, exist_ok=True)\n"
+        + (
+            "dcp.save(state, checkpoint_id=folder)\n"
+            if kept == "dcp"
+            else "torch.save({'rank': rank}, f'{folder}/{rank}.pt')\n"
+        )
+    )
+    line = next(n for n, text in enumerate(script.split("\n"), 1) if "torch.load(" in text or "dcp.load(" in text)
+    done, report = rehearse(script, "--resume", "3", "--resume-with=--resume")
+    assert len(report["ranks"]) == 3, report
+    if kept == "dcp":
+        assert (done.code, report["rehearsal"]["fits"]) == (0, True), done
+    else:
+        cause = next(f for f in report["findings"] if f["explained_by"] is None)
+        assert (done.code, cause["id"], cause["ranks"]) == (1, "rank-exception", [2]), done
+        assert f"train.py:{line}" in json.dumps(cause), cause
+
+
 def test_ranks_that_differ(rehearse):
     script = BEGIN + (
         "for step in range(3):\n"
@@ -99,5 +135,5 @@ def test_ranks_that_differ(rehearse):
     done, report = rehearse(script, "--hang-timeout", "10")
     causes = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] == "error"]
     assert done.code == 75 and [f["id"] for f in causes] == ["rank-conditional-collective"], done
-    assert causes[0]["ranks"] == [0, 1] and "train.py:13" in causes[0]["summary"], causes
+    assert causes[0]["ranks"] == [0, 1] and "train.py:14" in causes[0]["summary"], causes
     assert report["rehearsal"]["fits"] is None

@@ -70,7 +70,7 @@ def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_pat
 def test_one_process_sees_devices_as_cuda_has_them(run):
     done = run("one_process.py")
     assert done.code == 0, done
-    assert len(parts(done.out)) == 8, done
+    assert len(parts(done.out)) == 9, done
 
 
 def test_values_are_right_in_shadow_mode(run):
@@ -130,6 +130,30 @@ def test_twelve_ranks_train_with_fsdp(run, tmp_path):
     done = run(script, ranks=12, memory="80G", values=False)
     assert done.code == 0, done
     assert {int(rank) for rank in re.findall(r"rank (\d+) of 12 4", done.out)} == set(range(12)), done
+
+
+def test_one_rank_stands_for_a_thousand(run, tmp_path):
+    """The other ranks of its communicators do as it does. trunc_normal_ ends: it draws until all values are small."""
+    script = tmp_path / "alone.py"
+    script.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "torch.cuda.set_device(0)\n"
+        "dist.init_process_group('nccl', store=dist.HashStore(), rank=0, world_size=1024)\n"
+        "mesh = init_device_mesh('cuda', (128, 8), mesh_dim_names=('data', 'tensor'))\n"
+        "model = torch.nn.Linear(1024, 1024, bias=False).cuda()\n"
+        "fully_shard(model, mesh=mesh['data'])\n"
+        "torch.nn.init.trunc_normal_(model.weight)\n"
+        "torch.nn.init.trunc_normal_(torch.ones(50_000, device='cuda') * 7)\n"
+        "model(torch.randn(8, 1024, device='cuda')).sum().backward()\n"
+        "torch.optim.AdamW(model.parameters()).step()\n"
+        "lengths = [None] * 8\n"
+        "dist.all_gather_object(lengths, 'five', group=mesh['tensor'].get_group())\n"
+        "print('rank', dist.get_rank(), tuple(model.weight.to_local().shape), lengths, flush=True)\n"
+    )
+    done = run(script, memory="80G", values=False, alone=True)
+    assert f"rank 0 (8, 1024) {['five'] * 8}" in done.out, done
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ on values (nonzero, masked indexing) take it from the CPU.
 
 build.py puts this file beside torch, which calls `autoload` when it is imported (torch's entry point "torch.backends");
 GPU_BOX_SHADOW=1 switches it on. It costs a synchronisation for each operator: for small models. Without it only the
-collectives of objects are done so: torch computes on the device how long a pickled object is.
+collectives of objects are done so: torch computes on the device how long a pickled object is. And trunc_normal_ draws
+once: its loop would read arbitrary values.
 """
 
 from __future__ import annotations
@@ -24,10 +25,29 @@ def autoload() -> None:
     if os.environ.get("GPU_BOX_SHADOW") == "1":
         shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
         return
+    init: Any = sys.modules["torch.nn.init"]
+    init._no_grad_trunc_normal_ = _in_one_round(init._no_grad_trunc_normal_)
     for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
         for name, function in list(vars(module).items()):  # all_gather_object, broadcast_object_list, …
             if name.endswith(("_object", "_object_list")) and not name.startswith("_"):
                 setattr(module, name, _with_values(function))
+
+
+def _in_one_round(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of trunc_normal_: it draws until all values are inside the limits, which arbitrary values may never be."""
+
+    @functools.wraps(function)
+    def draw(tensor: Any, mean: float, std: float, *limits: Any, **generator: Any) -> Any:
+        if tensor.device.type != "cuda":
+            return function(tensor, mean, std, *limits, **generator)
+        import torch
+
+        with torch.no_grad():
+            drawn = tensor.normal_(mean, std)
+            again = torch.empty_like(drawn).normal_(mean, std)
+            return tensor.copy_(torch.where(drawn.abs() > std, again, drawn))
+
+    return draw
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,9 +54,12 @@ BODIES = {
     "nvrtcGetLoweredName": '{ *(const char**)c = "kernel"; return 0; }',
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": _TWO, "cuOccupancyMaxActiveBlocksPerMultiprocessor": _TWO,
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": _TWO, "cuOccupancyMaxActiveClusters": _TWO,
-    "cuFuncGetAttribute": "{ *(int*)a = (int)(long)b ? 32 : 1024; return 0; }",  # 0: most threads of a block
+    # 0: most threads of a block, 4: registers of a thread; no shared or local memory
+    "cuFuncGetAttribute": "{ *(int*)a = (long)b == 0 ? 1024 : (long)b == 4 ? 32 : 0; return 0; }",
+    "cuPointerGetAttribute": "{ return (long)b == 3 ? *(void**)a = c, 0 : 801; }",  # 3: the address for the device
+    "cuCtxGetLimit": "{ *(long*)a = 0; return 0; }",
     "nvmlDeviceGetNvLinkRemoteDeviceType": _THIRD_IS_TWO,  # NVML_NVLINK_DEVICE_TYPE_SWITCH
-    "cudaDriverGetVersion": _VERSION, "cudaRuntimeGetVersion": _VERSION,
+    "cudaDriverGetVersion": _VERSION, "cudaRuntimeGetVersion": _VERSION, "cuDriverGetVersion": _VERSION,
     "cuptiGetVersion": "{ *(int*)a = VERSION < 13000 ? 26 : VERSION * 10; return 0; }",  # since CUDA 13 the toolkit's
     "cuptiGetResultString": '{ *(const char**)b = a ? "CUPTI_ERROR" : "CUPTI_SUCCESS"; return 0; }',
     "cudaDeviceCanAccessPeer": "{ *(int*)a = (int)(long)b != (int)(long)c; return 0; }",

@@ -72,6 +72,29 @@ def graphs_replay_what_was_captured():
         assert target.tolist() == [3.0, 3.0, 5.0, 5.0], target
 
 
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("sizes", ctypes.c_uint * 7), ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p),
+                ("count", ctypes.c_uint)]  # fmt: skip
+
+
+def the_driver_launches_what_triton_compiles():
+    """The calls of Triton's own launcher: it is not installed here."""
+    here = torch.ones(4, device="cuda")
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, function, address, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+    assert driver.cuModuleLoadData(ctypes.byref(module), b"\x7fELF") == 0
+    assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"triton_poi_fused_add_0") == 0
+    for attribute, expected in ((0, 1024), (3, 0), (4, 32)):  # most threads, local memory, registers
+        assert driver.cuFuncGetAttribute(ctypes.byref(number), attribute, function) == 0 and number.value == expected
+    assert driver.cuPointerGetAttribute(ctypes.byref(address), 3, ctypes.c_void_p(here.data_ptr())) == 0
+    assert address.value == here.data_ptr()
+    config = LaunchConfig((1, 1, 1, 32, 1, 1, 0), None, None, 0)
+    assert driver.cuLaunchKernelEx(ctypes.byref(config), function, None, None) == 0
+    torch.cuda.synchronize()
+
+
 def _child(queue, answers):
     shared = queue.get()
     answers.put(float(shared.cpu().sum()))
@@ -140,6 +163,7 @@ def training_is_equal_to_the_cpus():
 PARTS = [
     devices_and_memory, copies_and_fills, streams_run_apart_and_events_order_them, graphs_replay_what_was_captured,
     memory_is_shared_with_a_child, expandable_segments_grow, nvml_and_cuda_agree, operators_without_cudnn,
+    the_driver_launches_what_triton_compiles,
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 //   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, `--node-rank N` of the command line, 0)
 //   GPU_BOX_DEVICES  devices of a node            GPU_BOX_MEMORY   bytes of each (suffixes K, M, G)
 //   GPU_BOX_CONTEXT  bytes of a CUDA context      GPU_BOX_COMM     bytes of an NCCL communicator
+//   GPU_BOX_ALONE    1: the other ranks of each communicator are not there, and do as this one does
 //   GPU_BOX_VALUES   0: only up to 64 KiB at once are moved or filled on devices, so that their pages are not touched
 //   GPU_BOX_PLAN     file of planted faults: README.md
 //   GPU_BOX_RAS      command that answers a client of NCCL's RAS on its standard input and output
@@ -41,7 +42,7 @@ struct Settings {
   std::string folder, name;
   int node, rank, devices;                     // rank -1: this process is no rank
   int64_t memory, context, comm;
-  bool values;
+  bool values, alone;
   std::vector<int> visible;                    // CUDA_VISIBLE_DEVICES: logical -> physical number
 };
 const Settings& settings();

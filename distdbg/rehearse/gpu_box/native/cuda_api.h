@@ -13,6 +13,8 @@ using Handle = void*;     // streams, events, graphs, functions, contexts: opaqu
 struct Dim3 { unsigned x, y, z; };  // dim3
 // cudaLaunchConfig_t
 struct LaunchConfig { Dim3 grid, block; size_t shared; Handle stream; void* attributes; unsigned count; };
+// CUlaunchConfig
+struct DriverLaunchConfig { unsigned grid[3], block[3], shared; Handle stream; void* attributes; unsigned count; };
 // cudaPointerAttributes; type: cudaMemoryTypeUnregistered 0, Host 1, Device 2
 struct PointerAttributes { int type, device; void *device_pointer, *host_pointer; };
 // cudaFuncAttributes, as far as torch reads it

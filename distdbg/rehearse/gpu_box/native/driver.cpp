@@ -1,5 +1,5 @@
-// The CUDA driver (libcuda): what torch asks for by name. Virtual memory for expandable segments; kernels of NVRTC,
-// which do nothing.
+// The CUDA driver (libcuda): what torch asks for by name. Virtual memory for expandable segments; kernels of NVRTC and
+// Triton, which do nothing.
 #include "cuda_api.h"
 #include "box.h"
 
@@ -55,10 +55,14 @@ API int cuMemUnmap(Address at, size_t n) {
   return forget((void*)at) ? kSuccess : kInvalidValue;
 }
 
-// ---- kernels of NVRTC
+// ---- kernels of NVRTC and Triton
 API int cuLaunchKernel(Handle f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle s,
                        void** args, void**) {
   if (int e = error_of_context()) return e;
   Call call(211);
   return launch(static_cast<const char*>(f), nullptr, args, stream_of(s), call.correlation), kSuccess;
+}
+// Triton finds it by name.
+API int cuLaunchKernelEx(const DriverLaunchConfig* c, Handle f, void** args, void** extra) {
+  return cuLaunchKernel(f, 0, 0, 0, 0, 0, 0, c->shared, c->stream, args, extra);
 }

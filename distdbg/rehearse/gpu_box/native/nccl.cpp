@@ -48,6 +48,7 @@ bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer) {
   return !ended(c);
 }
 bool meet(ncclComm* c, Meeting& m) {
+  if (settings().alone) return true;
   uint32_t generation = m.generation;
   if (m.arrived.fetch_add(1) + 1 == uint32_t(c->n)) {
     m.arrived = 0;
@@ -76,7 +77,7 @@ static bool same_on_all_ranks(ncclComm* c, const Call& call) {
   int slot = c->collectives++ % 2;
   const Signature& mine = c->me().posted[slot] = {call.op, call.type, call.redop, call.root, call.count};
   if (!meet(c, c->shared->operations)) return false;
-  for (int r = 0; r < c->n; r++) {
+  for (int r = 0; r < c->n && !settings().alone; r++) {
     if (values(c->member(r).posted[slot]) == values(mine)) continue;
     trace("nccl %s rank %d: %s differs from that of rank %d", c->name.c_str(), c->rank, kOpNames[call.op], r);
     Fault* mode = planted("nccl-mismatch");
@@ -234,7 +235,7 @@ static bool map_shared(ncclComm* c) {
   auto bounded = [](size_t x, size_t least, size_t most) { return std::min(std::max(x, least), most) & ~size_t(4095); };
   size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
   c->chunk = bounded((16 << 20) / n, 64 << 10, 2 << 20);  // all stages: 16 MiB up to 256 ranks
-  c->box = bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
+  c->box = settings().alone ? 0 : bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
   c->bytes = head + n * c->chunk + n * n * c->box;  // sparse: a box takes memory when it is used
   void* p = map_file(settings().folder + "/" + c->name, c->bytes);
   if (!p) return false;

@@ -67,7 +67,8 @@ static void reduce(void* out, const std::vector<char*>& from, size_t offset, siz
 void move_collective(ncclComm* c, const Call& call) {
   size_t size = kTypeSizes[call.type], n = size_t(c->n), me = size_t(c->rank), step = c->chunk / size;
   std::vector<char*> stage(n);
-  for (size_t r = 0; r < n; r++) stage[r] = c->stages + r * c->chunk;
+  const bool alone = box::settings().alone;
+  for (size_t r = 0; r < n; r++) stage[r] = c->stages + (alone ? me : r) * c->chunk;
   const char* in = static_cast<const char*>(call.send);
   char* out = static_cast<char*>(call.recv);
   bool each = call.op == kReduceScatter || call.op == kAlltoAll;  // `count` is of one rank, and each rank has n parts
@@ -77,7 +78,7 @@ void move_collective(ncclComm* c, const Call& call) {
     auto first = [&](size_t r) { return std::min(r * part, m); };
     if (each)
       for (size_t r = 0; r < n; r++) memcpy(stage[me] + r * m * size, in + (r * call.count + at) * size, m * size);
-    else if (call.op != kBroadcast || int(me) == call.root) memcpy(stage[me], in + at * size, m * size);
+    else if (call.op != kBroadcast || alone || int(me) == call.root) memcpy(stage[me], in + at * size, m * size);
     if (!meet(c, c->shared->operations)) return;
     switch (call.op) {
       case kAllReduce:  // each rank reduces its part in its own stage, then all collect the parts
@@ -103,6 +104,7 @@ void move_collective(ncclComm* c, const Call& call) {
 
 // ---- sends and receives of a group: each moves on as far as its box allows
 void move_transfers(ncclComm* c, std::vector<Transfer> all) {
+  if (box::settings().alone) return;
   const size_t room = c->box - sizeof(Box);
   for (size_t left = all.size(); left;) {
     uint32_t seen = c->me().bell;
