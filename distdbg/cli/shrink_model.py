@@ -57,18 +57,20 @@ if TYPE_CHECKING:
     help="full: compare every byte of the weights, and load the model of any size.",
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
+@click.option("--push", metavar="REPO", help="Push DST to this private repository of the Hugging Face hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code from the model's repository.")
 @json_option("Print what shrink.json says, with every check, as one JSON object.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
             stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
             size: str | None, smoke_test: bool, pattern: str | None, random: bool, dtype: str | None, verify: str,
-            no_verify: bool, trust_remote_code: bool, as_json: bool) -> None:  # fmt: skip
+            no_verify: bool, push: str | None, trust_remote_code: bool, as_json: bool) -> None:  # fmt: skip
     """Make a small copy of SRC in DST: fewer layers, each unchanged.
 
     SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
     adapter's folder, a .safetensors or torch.save file, or a distributed checkpoint's folder. DST must not exist, or be
     empty. DST/shrink.json lists what was kept, renumbered, sliced, dropped and verified.
     """
+    from distdbg.shrink import pushing
     from distdbg.shrink.anatomy import anatomy_lines
     from distdbg.shrink.checkpoint.opening import open_source
     from distdbg.shrink.checkpoint.plain import plain_kind
@@ -78,19 +80,20 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
     refuse_bad_syntax(keep)
-    if as_json and (anatomy or extrapolate):
-        raise UsageError(
-            "--json prints what was written: not with --anatomy or --extrapolate", "Leave one of them out."
-        )
-    if size is not None and width is not None:
-        raise UsageError("--size chooses the width: not with --width", "Leave one of them out.")
-    if dtype and not random and width is None and size is None:
-        raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
-    if extrapolate and (experts, vocab, width, size) != (None,) * 4:
-        raise UsageError("--extrapolate is from faithful layers: not with --experts, --vocab, --width or --size",
-                         "Leave one of them out.")  # fmt: skip
+    narrower = (experts, vocab, width, size) != (None,) * 4
+    for wrong, why in (
+        (as_json and (anatomy or extrapolate), "--json prints what was written: not with --anatomy or --extrapolate"),
+        (push and anatomy, "--anatomy writes nothing: not with --push"),
+        (size is not None and width is not None, "--size chooses the width: not with --width"),
+        (dtype and not random and width is None and size is None,
+         "--dtype is for --random: sliced weights keep their type"),
+        (extrapolate and narrower,
+         "--extrapolate is from faithful layers: not with --experts, --vocab, --width or --size"),
+    ):  # fmt: skip
+        if wrong:
+            raise UsageError(why, "Leave one of them out.")
     if plain_kind(src) is not None:
-        if anatomy or extrapolate or random or stacks or (experts, vocab, width, size) != (None,) * 4:
+        if anatomy or extrapolate or random or stacks or push or narrower:
             raise UsageError(f"{src} has no config: only --layers, --keep and --pattern are for it",
                              "Name the model's folder for the other options.")  # fmt: skip
         _plain(src, dst, PlainOrder(_layers(layers), keep, pattern), as_json=as_json)
@@ -125,9 +128,13 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         return
     if dst is None:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
+    if push is not None:
+        pushing.refuse_unpushable(push)
     with _resumable(dst):
         made = make(open_source(src), dst, order, _progress())
     _say(made, dst, as_json=as_json)
+    if push is not None:
+        click.echo(f"pushed to {pushing.push(dst, push)}", err=as_json)
     if extrapolate:
         with _resumable(None):
             costs = full_costs(dst, made, tokens, trust_remote_code)
