@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
 @click.option("--no-cache", is_flag=True, help="Read everything anew, and keep nothing of it.")
 @click.option("--stdin", "by_stdin", is_flag=True, help="Read one file from standard input, as editors do.")
+@click.option("--lsp", is_flag=True, help="Serve an editor over the language server protocol, with quick fixes.")
 @click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="The name of that file: it need not exist.")
 def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],
@@ -59,6 +60,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     fix: bool,
     no_cache: bool,
     by_stdin: bool,
+    lsp: bool,
     stdin_filename: str,
 ) -> None:
     """Find mistakes that raise no error in scripts, notebooks and folders of them.
@@ -70,6 +72,13 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
     if by_stdin and (paths or fix):
         raise UsageError("--stdin reads one file and changes none", "Name no file beside it, and leave out --fix.")
+    if lsp:
+        if paths or fix or form or by_stdin:
+            raise UsageError("--lsp serves an editor, which names the files itself", "Name none, and no form.")
+        from distdbg.cli._lsp import serve
+
+        serve(settings_for(".", _split(select), _split(ignore), exclude).wanted, everything=everything)
+        return
     if not paths and not by_stdin:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
     paths = paths or (stdin_filename,)
@@ -115,6 +124,7 @@ def _lint(
         edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
         corrected = {path: _correct(path, texts[path], its) for path, its in edits.items() if its}
         results = lint_together(texts | corrected, wanted, cached=cached) if corrected else results
+        _say_what_was_left(f for r in results.values() if isinstance(r, Linted) for f in r.findings)
     because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
     unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
     return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown
@@ -132,6 +142,20 @@ def _correct(path: str, text: str, edits: tuple[Insert, ...]) -> str:
     for edit in edits:
         click.echo(f"{path}:{edit.before}: inserted {edit.text}", err=True)
     return corrected
+
+
+def _say_what_was_left(findings: Iterable[Finding]) -> None:
+    """What --fix did not mend, and why: by their ids, for several of one id are common."""
+    from distdbg.lint import fixable
+
+    places: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.severity != "info":
+            places.setdefault(finding.id, []).append(f"{finding.evidence[0].path}:{finding.evidence[0].line}")
+    for name, where in places.items():
+        why = "here no line is certain to be right" if name in fixable() else "it takes more than a line, or a decision"
+        more = f" and {len(where) - 3} more" if len(where) > 3 else ""
+        click.echo(clean(f"left alone: {name} at {', '.join(where[:3])}{more}: {why}"), err=True)
 
 
 def _in_cells(finding: Finding, sources: dict[str, SourceText]) -> Finding:

@@ -27,7 +27,15 @@ def all_rules() -> tuple[LintRule, ...]:
         (m.name, family) for family in FAMILIES for m in pkgutil.iter_modules([f"{path}/{family}" for path in __path__])
     )
     modules = ((name, importlib.import_module(f"{__name__}.{family}.{name}")) for name, family in sorted(names))
-    return tuple(LintRule(lint_entry(name.replace("_", "-")), module.NEEDS, module.check) for name, module in modules)
+    return tuple(
+        LintRule(lint_entry(name.replace("_", "-")), module.NEEDS, module.check, fixes=hasattr(module, "Insert"))
+        for name, module in modules
+    )
+
+
+def fixable() -> frozenset[str]:
+    """Ids of which some findings can be mended."""
+    return frozenset(rule.doc.id for rule in all_rules() if rule.fixes)
 
 
 def docs() -> tuple[FindingDoc, ...]:

@@ -51,11 +51,15 @@ class FileRun:
 
 @dataclass(frozen=True)
 class Linted:
-    """One file's findings, the worst first within a line; `edits` mend some of them."""
+    """One file's findings, the worst first within a line; `fixes` mend some of them."""
 
     findings: tuple[Finding, ...]
-    edits: tuple[Insert, ...] = ()
+    fixes: tuple[tuple[Finding, Insert], ...] = ()
     silenced: int = 0
+
+    @property
+    def edits(self) -> tuple[Insert, ...]:
+        return tuple(edit for _, edit in self.fixes)
 
 
 def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
@@ -132,7 +136,7 @@ def _as_the_outermost_see_it(
 
 def _linted(found: Sequence[FoundHit]) -> Linted:
     said = [f for f in found if not f.silenced]
-    fixes = tuple(f.fix for f in said if f.fix is not None)
+    fixes = tuple((f.finding, f.fix) for f in said if f.fix is not None)
     return Linted(tuple(f.finding for f in said), fixes, len(found) - len(said))
 
 

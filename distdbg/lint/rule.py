@@ -114,9 +114,10 @@ def _framework(name: str) -> str:
 class LintRule:
     """`doc` is the entry of the catalogue for the one id that its hits have.
 
-    `needs`: words without which it finds nothing.
+    `needs`: words without which it finds nothing. `fixes`: some of its hits have a fix.
     """
 
     doc: FindingDoc
     needs: Needs
     check: Callable[[Context], Iterable[Hit]]
+    fixes: bool = False

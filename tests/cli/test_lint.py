@@ -222,7 +222,7 @@ def test_an_editor_gives_a_file_by_standard_input(tmp_path: Path, monkeypatch: p
     assert done.exit_code == 10 and done.stdout.startswith("train.py:8:9 error ")
     done = CliRunner().invoke(cli, [*given, "train.ipynb"], input=json.dumps({"cells": [CELL]}))
     assert done.exit_code == 10 and done.stdout.startswith("train.ipynb:cell 1:8:9 error ")
-    for wrong in ((str(ours),), ("--fix",)):
+    for wrong in ((str(ours),), ("--fix",), ("--lsp",)):
         failed = CliRunner().invoke(cli, ["lint", "--stdin", *wrong], input=MISTAKE).exception
         assert isinstance(failed, UsageError)
 
@@ -321,7 +321,8 @@ def test_fix_mends_the_file_that_the_mistake_is_in(tmp_path: Path) -> None:
 def test_fix_leaves_alone_what_is_not_certain(tmp_path: Path) -> None:
     maybe = NO_SET_EPOCH.replace("    sampler = Dist", "    sampler = None\n    if data:\n        sampler = Dist")
     path = written(tmp_path, "train.py", maybe)
-    assert "missing-set-epoch" in lint(path, "--fix").stdout
+    done = lint(path, "--fix")
+    assert "missing-set-epoch" in done.stdout and f"left alone: missing-set-epoch at {path}:" in done.stderr
     assert path.read_text() == maybe
 
 
