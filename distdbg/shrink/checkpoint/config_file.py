@@ -23,7 +23,7 @@ COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_lay
 def read_config(source: CheckpointSource) -> dict[str, Any]:
     text = source.small(CONFIG)
     if text is None:
-        raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
+        raise NothingToAnalyse(f"{source.where} has no {CONFIG}", _without_a_config(source.files()))
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
@@ -39,6 +39,15 @@ def read_config(source: CheckpointSource) -> dict[str, Any]:
     if config.get("auto_map") and not isinstance(config["auto_map"], dict):
         raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
     return config
+
+
+def _without_a_config(files: list[str]) -> str:
+    """What to do with a folder of another form."""
+    if any(re.search(r"(^|/)mp_rank_\d+", name) for name in files):
+        return "It is split by Megatron's ranks (mp_rank_…): convert it to one file, or to a distributed checkpoint."
+    if any(name.endswith(".gguf") for name in files):
+        return "Name the model that its GGUF file was converted from: a folder with safetensors, or its hub id."
+    return "Name a model's folder, or its config.json."
 
 
 def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> None:
