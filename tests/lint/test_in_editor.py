@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from distdbg.cli._lsp import server
 from distdbg.lint.in_editor import marks
 from distdbg.lint.linting import lint_text
@@ -45,7 +43,6 @@ def test_no_mark_where_nothing_can_be_read() -> None:
 
 
 def test_the_server_knows_files_and_fixes() -> None:
-    pytest.importorskip("pygls")
     made = server({"clip-before-unscale"}, everything=False)
     assert {"textDocument/didOpen", "textDocument/didChange", "textDocument/codeAction"} <= set(
         made.protocol.fm.features
