@@ -13,6 +13,7 @@ from distdbg.diagnosis.failures.exceptions import HANDLED
 from distdbg.diagnosis.failures.findings import OWN_CHECKS, finding, findings_of, groups, hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.logs.messages import known_messages
 from distdbg.evidence.logs.watchdog import nccl_error as reported_nccl_error
@@ -27,15 +28,20 @@ def rank_exception(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank ended by an error of its own: the root rank's traceback, not the storm that followed."""
     for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
         found = told_by_torch.named(evidence, finding(evidence, group), group)
-        no_rank = not found.ranks and _all_ranks_stand(evidence)
+        no_rank = not found.ranks and _all_ranks_stood(evidence, found.first_seen)
         yield _of_no_rank(found) if no_rank else _handled_or_exited(evidence, found, group[0])
 
 
-def _all_ranks_stand(evidence: RunEvidence) -> bool:
-    """In a hang that is explained: an exception has ended none of them."""
+def _all_ranks_stood(evidence: RunEvidence, raised: float | None) -> bool:
+    """The launch called the job hung, the hang is explained, and every rank lived then: no exception before had ended
+    one."""
     hang = hang_of(evidence)
-    explained = hang is not None and hang.stands and bool(hang.culprits or hang.circles)
-    return explained and all(rank.rank in hang.standings for rank in evidence.ranks)  # type: ignore[union-attr]
+    if hang is None or not hang.stands or hang.dump.quiet_s is None or not (hang.culprits or hang.circles):
+        return False
+    if hang.dump.missing or (raised is not None and raised > hang.dump.t):
+        return False
+    living = {rank for rank in hang.dump.ranks if hang.standings[rank].doing is not Doing.ENDED}
+    return len(living) == (hang.dump.world_size or len(evidence.ranks)) and living >= {r.rank for r in evidence.ranks}
 
 
 def _of_no_rank(found: Finding) -> Finding:

@@ -80,8 +80,11 @@ def open_tokenizer(files: Mapping[str, str]) -> TokenizerFiles | None:
     try:
         tokenizer = TokenizerFiles(files, rules)
         sorted(tokenizer.vocabulary().values())
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise EvidenceUnreadable(f"{TOKENIZER} is not a tokenizer's: it has no vocabulary", "Fetch it again.") from None
+        tokenizer.named()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise EvidenceUnreadable(
+            f"{TOKENIZER} is not a tokenizer's: its vocabulary cannot be read", "Fetch it again."
+        ) from None
     return tokenizer
 
 

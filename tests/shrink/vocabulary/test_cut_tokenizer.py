@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from distdbg.errors import UsageError
+from distdbg.errors import EvidenceUnreadable, UsageError
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.tokenizer import tokenizer_of, write_tokenizer
 from distdbg.shrink.vocabulary.selecting import CannotCutError, least, select
+from distdbg.shrink.vocabulary.tokenizer_files import open_tokenizer
 from tests.shrink.trained_tokenizers import KINDS, LINES, ROLES, save_tokenizer
 
 
@@ -125,3 +126,9 @@ def test_a_kind_that_is_not_known(tmp_path: Path) -> None:
     assert tokenizer is not None
     with pytest.raises(CannotCutError):
         select(tokenizer, 1, (), 2)
+
+
+def test_a_role_of_a_token_that_is_not_there_is_refused() -> None:
+    rules = {"model": {"type": "Unigram", "unk_id": 999, "vocab": [["a", -1.0]]}}
+    with pytest.raises(EvidenceUnreadable):
+        open_tokenizer({"tokenizer.json": json.dumps(rules)})
