@@ -28,7 +28,13 @@ def all_rules() -> tuple[LintRule, ...]:
     )
     modules = ((name, importlib.import_module(f"{__name__}.{family}.{name}")) for name, family in sorted(names))
     return tuple(
-        LintRule(lint_entry(name.replace("_", "-")), module.NEEDS, module.check, fixes=hasattr(module, "Insert"))
+        LintRule(
+            lint_entry(name.replace("_", "-")),
+            module.NEEDS,
+            module.check,
+            unless=getattr(module, "UNLESS", None),
+            fixes=getattr(module, "FIXES", False),
+        )
         for name, module in modules
     )
 

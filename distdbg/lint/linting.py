@@ -150,7 +150,7 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> lis
         script = modules.script(joined)
         context = Context(script)
         for rule in rules:
-            for hit in rule.check(context):
+            for hit in rule.hits(context):
                 at = (*place(hit.node), rule.doc.id)
                 if at not in found:
                     found[at] = _found(rule.doc, hit, script, silences)

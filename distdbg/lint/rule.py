@@ -114,10 +114,17 @@ def _framework(name: str) -> str:
 class LintRule:
     """`doc` is the entry of the catalogue for the one id that its hits have.
 
-    `needs`: words without which it finds nothing. `fixes`: some of its hits have a fix.
+    `needs`: words without which it finds nothing. `unless`: what stands in a file of which it says nothing. `fixes`:
+    some of its hits have a fix. Its module has them as NEEDS, UNLESS and FIXES.
     """
 
     doc: FindingDoc
     needs: Needs
     check: Callable[[Context], Iterable[Hit]]
+    unless: re.Pattern[str] | None = None
     fixes: bool = False
+
+    def hits(self, context: Context) -> list[Hit]:
+        """`unless` is searched last: few files have hits, and a search of a text is slow."""
+        found = list(self.check(context))
+        return [] if found and self.unless is not None and self.unless.search(context.script.text) else found

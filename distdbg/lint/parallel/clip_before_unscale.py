@@ -11,6 +11,7 @@ from distdbg.lint.script.script import FUNCTIONS
 
 #: without these words there is nothing to check
 NEEDS = ({"step("}, {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"})
+FIXES = True
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -11,7 +11,8 @@ from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.events import STEPS, TrainingEvent
 from distdbg.lint.script.script import LOOPS, names_in
 
-_HELD_BACK = re.compile(
+#: somebody holds the reduction back
+UNLESS = re.compile(
     r"no_sync|require_backward_grad_sync|requires_gradient_sync|gradient_sync|accelerator\.accumulate\(|no_backward_sync|block_\w*sync|skip_\w*sync|"
     r"is_last_backward|set_is_last|block_backward_sync|GradBucket"
 )
@@ -28,11 +29,6 @@ _KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings"
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
-    hits = list(_hits(context))
-    yield from hits if hits and not _HELD_BACK.search(context.script.text) else ()
-
-
-def _hits(context: Context) -> Iterator[Hit]:
     wrapper = next((kind for kind in ("ddp", "fsdp") if context.values.of_kind(kind)), "")
     found = False
     for one in accumulations(context) if context.distributed else ():

@@ -127,9 +127,8 @@ def _folder(context: Context, call: ast.Call, name: str) -> Write | None:
     """A folder that each rank makes where it is not there yet."""
     if argument(call, 3 if name.endswith("mkdir") else 2, "exist_ok") is not None or has_stars(call):
         return None
-    if any(isinstance(o, (ast.Try, ast.With)) and "suppress" in names_in(o) for o in context.script.above(call)):
-        return None
-    if any(isinstance(o, ast.Try) for o in context.script.above(call)):
+    around = context.script.above(call)
+    if any(isinstance(o, ast.Try) or (isinstance(o, ast.With) and "suppress" in names_in(o)) for o in around):
         return None
     if name in ("os.makedirs", "os.mkdir"):
         return _to(call, "makes", call.args[0] if call.args else None)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop
 
-_OFF = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
+#: autograd is switched by other means
+UNLESS = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
 _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
 )
@@ -21,11 +22,6 @@ NEEDS = ({"eval("},)
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer"}:
         return
-    hits = list(_hits(context))
-    yield from hits if hits and not _OFF.search(context.script.text) else ()
-
-
-def _hits(context: Context) -> Iterator[Hit]:
     function: Function
     for function in context.script.all(*FUNCTIONS):
         for mode in context.script.within(function, ast.Call):

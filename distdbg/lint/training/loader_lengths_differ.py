@@ -13,7 +13,7 @@ from distdbg.lint.script.origins import made_of
 from distdbg.lint.script.script import argument, names_in
 
 #: what makes shares equal, or makes up for it
-_EVEN = re.compile(
+UNLESS = re.compile(
     r"\.join\(\s*(?:divide_by_initial_world_size=\w+)?\s*\):|\bJoin\(|"
     r"(?://|%)\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|ReduceOp\.MIN|steps_per_epoch|max_steps|num_iterations|"
     r"drop_last\s*=\s*True|cycle\(|while True"
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit]:
     if not wrapped or context.frameworks:
         return
     dealt = [node for node in script.all(ast.Subscript, ast.Call) if _is_dealt_out(context, node)]
-    if not dealt or _EVEN.search(script.text):
+    if not dealt:
         return
     fed = [loop for loop in context.loops.training if isinstance(loop, (ast.For, ast.AsyncFor))]
     for loader in {s: None for loop in fed for s in values.sites(loop.iter, "loader")}:

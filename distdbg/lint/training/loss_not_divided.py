@@ -10,7 +10,8 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.script import names_in
 
-_SUMS = re.compile(
+#: a sum is meant, or something else divides
+UNLESS = re.compile(
     r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE
 )
 
@@ -21,11 +22,6 @@ NEEDS = ({"backward("},)
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks:
         return
-    hits = list(_hits(context))
-    yield from hits if hits and not _SUMS.search(context.script.text) else ()
-
-
-def _hits(context: Context) -> Iterator[Hit]:
     for one in accumulations(context):
         if one.guard is None or not any(ACCUMULATES.search(w) for w in names_in(one.guard.test)):
             continue

@@ -13,7 +13,14 @@ from typing import Any
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import Path, changed
 from distdbg.shrink.probe.building import Anatomy, Builder, brief
-from distdbg.shrink.probe.narrowing import Narrowed, fewer_experts, fewer_rows, less_width, vocabulary_of
+from distdbg.shrink.probe.narrowing import (
+    Narrowed,
+    fewer_experts,
+    fewer_rows,
+    less_width,
+    vocabulary_of,
+    why_it_does_not_run,
+)
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 from distdbg.shrink.vocabulary.selecting import CannotCutError, least
 from distdbg.shrink.vocabulary.token_ids import named_ids
@@ -112,8 +119,6 @@ def _factors(builder: Builder) -> Iterator[float]:
 
 def _experts(builder: Builder) -> list[Narrowed]:
     """As few as the model runs with, of a model that has some."""
-    from distdbg.shrink.probe.narrowing import why_it_does_not_run
-
     for count in _TINY_EXPERTS:
         try:
             one = fewer_experts(builder, count)
@@ -127,8 +132,6 @@ def _experts(builder: Builder) -> list[Narrowed]:
 
 def _vocabulary(builder: Builder, tokenizer: TokenizerFiles) -> list[Narrowed]:
     """As few tokens as a tokenizer needs that can be cut; the vocabulary stays whole with any other."""
-    from distdbg.shrink.probe.narrowing import why_it_does_not_run
-
     try:
         there = vocabulary_of(builder)
         count = max(_TINY_TOKENS, least(tokenizer, named_ids(builder.full, there), there))
