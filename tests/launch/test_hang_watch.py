@@ -100,6 +100,27 @@ def test_one_that_moves_while_it_is_looked_at_is_not_ended(tmp_path, monkeypatch
     assert not world.ended
 
 
+@pytest.mark.parametrize(
+    ("exit_of_rank_3", "ended"),
+    [
+        ({"attempt": 1, "exit_code": 1, "asked_to_stop": None}, False),
+        ({"attempt": 1, "exit_code": 0, "asked_to_stop": None}, True),
+        ({"attempt": 1, "exit_code": -15, "asked_to_stop": 12.0}, True),
+        ({"attempt": 0, "exit_code": 1, "asked_to_stop": None}, True),
+    ],
+)
+def test_a_rank_that_fails_while_it_is_looked_at_ends_the_job_itself(tmp_path, monkeypatch, exit_of_rank_3, ended):
+    """torchrun is ending the others then: the job failed with that rank's exit code, and did not hang."""
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    monkeypatch.setattr(world.hang._watch, "ended", lambda _rank: None, raising=False)
+    world.hang.hear(1, {"event": "rank-exited", "rank": 3} | exit_of_rank_3)
+    world.answer()
+    world.until(lambda: world.shown and world.hang._look.finished)
+    world.until(lambda: world.hang._working is None)
+    assert bool(world.ended) == ended
+
+
 def test_a_node_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(hang, "_OPTIONS", {"looks": 1, "interval": 0, "within": -3.9, "native": 0})
     world = World(tmp_path, monkeypatch, on_hang="kill")

@@ -155,10 +155,18 @@ class HangWatch:
                 self._start_attempt(int(event.get("attempt", 1)))
             case "rank-exited" if self._watch is not None:
                 self._watch.ended(int(event["rank"]))
+                failed = event.get("exit_code") and not event.get("asked_to_stop")
+                if failed and event.get("attempt") == self._attempt:
+                    self._leave_to_torchrun()
             case "death-dump":
                 self._expect(Path(event["folder"]))
             case "dumped":
                 self._dumps.hear(node_rank, Dumped.from_record(event))
+
+    def _leave_to_torchrun(self) -> None:
+        """A rank has failed, so torchrun is ending the attempt. Ranks that do not move are no hang from here on, and a
+        hang that is still looked at no longer decides how the job ends."""
+        self._watch, self._later, self._doomed = None, None, False
 
     def _start_attempt(self, number: int) -> None:
         hang = hang_timeout(self._settings)

@@ -290,7 +290,7 @@ class StallWatch:
             before_timeout = (self._shortest or math.inf) * liveness.FORESIGHT
             return min(liveness.STARTUP_S, max(liveness.LEAST_S, before_timeout))
         patience = 1.0
-        if "saving" in self._kind or self._kind == {"exiting"}:
+        if {"saving", "exiting"} & self._kind:  # an interpreter that ends takes seconds, and others may wait for it
             patience = liveness.PATIENCE
         computing = sum(r is not None and r.cpu >= liveness.COMPUTES for r in rates.values())
         if self._hang == "auto":
