@@ -37,8 +37,8 @@ ENTRIES = (
         "another process, fill it.",
         how_seen="torch's OutOfMemoryError, or CUDA's own error, in the rank's exception; or the event in a memory "
         "snapshot, with the segments as they were then. It is explained by a memory-leak where that holds "
-        "more than the request was short of; it is fragmented only where holes are a twentieth of the device "
-        "or more.",
+        "more than the request was short of; it is fragmented only where holes are 40 MiB and a twentieth of "
+        "the device or more.",
         remedy="Lower the batch size and accumulate, checkpoint activations, shard with FSDP; `distdbg memory "
         "analyze` shows what fills it.",
         source="https://pytorch.org/docs/stable/notes/cuda.html#memory-management",

@@ -16,7 +16,7 @@ _STEP = re.compile(r"/\w+-step(\d{1,12})-\d+\.")
 _REQUEST = re.compile(r"Tried to allocate (\d{1,15}(?:\.\d{1,2})?) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WORDS = {
-    "short": "the memory was really short, by {by}",
+    "short": "the memory was really short, by {least}{by}",
     "fragmented": "it was fragmented: {by} more than that was free, in pieces",
     "limited": "{there}, so that something else refused it",
 }
@@ -50,7 +50,7 @@ def _same_size(said: re.Match[str], size: int) -> bool:
 
 def _finding(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> Finding:
     stack = answer.stacks[oom.stack]
-    words = _WORDS[oom.verdict].format(by=gib(oom.by), there=_there(oom))
+    words = _WORDS[oom.verdict].format(by=gib(oom.by), least=_least(oom), there=_there(oom))
     at = f" at {stack.label}" if stack.frames else ""
     return Finding(
         "cuda-oom",
@@ -72,6 +72,11 @@ def _finding(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> Finding:
 def _leaked(answer: MemoryAnswer, oom: OomVerdict) -> bool:
     """Whether the request would have been served without what grew from step to step."""
     return 0 < oom.missing <= sum(leak.grown for leak in answer.leaks)
+
+
+def _least(oom: OomVerdict) -> str:
+    """Holes of several segments do not add up: only the whole segment is certain to be enough."""
+    return "at least " if oom.by < oom.enough else ""
 
 
 def _there(oom: OomVerdict) -> str:
@@ -143,12 +148,14 @@ def _remedy(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> str:
 
 
 def _shorter(oom: OomVerdict, then: Moment) -> str:
-    """The kinds of which a part is as much as was short, and that part."""
+    """The kinds of which a part is as much as was short, and that part. What the step asks for later is not known."""
     words = []
     for kind, how in LOWERS.items():
         size = then.kinds.get(kind, 0)
         if size >= oom.by:
-            words.append(f"{kind} ({gib(size)}) by {max(1, -(-100 * oom.by // size))} %: {how}")
+            words.append(f"{kind} ({gib(size)}) by at least {max(1, -(-100 * oom.by // size))} %: {how}")
     if not words:
         return "No one kind of memory is large enough to make up for it: shard with FSDP2, or use more or larger GPUs."
-    return f"{gib(oom.by)} less is enough. Lower " + "; or ".join(words) + "."
+    to = f"{gib(oom.by)} to " if oom.by < oom.enough else ""
+    lacked = f"This request lacked {to}{gib(oom.enough)}; the rest of the step may need more."
+    return f"Lower {'; or '.join(words)}. {lacked}"

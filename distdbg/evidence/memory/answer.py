@@ -119,8 +119,8 @@ class OomVerdict:
     #: freed, and still waited for by another stream
     pending: int
     verdict: str
-    #: bytes short where it is short; bytes spare if the holes were one where it is fragmented; where it is limited the
-    #: most that was there in one piece
+    #: bytes short where it is short, if all holes were one, in steps of a segment; bytes spare if they were one where
+    #: it is fragmented; where it is limited the most that was there in one piece
     by: int
     expandable: bool
     stack: int
@@ -129,6 +129,11 @@ class OomVerdict:
     steps_after: int = 0
     segments: tuple[SegmentSpans, ...] = ()
     more_segments: int = 0
+
+    @property
+    def enough(self) -> int:
+        """Bytes that the device lacked for a new segment: given back to it, they would have been enough."""
+        return self.needed - self.device_free
 
     @property
     def missing(self) -> int:

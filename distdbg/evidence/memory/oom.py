@@ -91,11 +91,12 @@ def _verdict(event: Rare, needed: int, reserved: int, usable: Sequence[int]) -> 
     if event.free >= needed or largest >= event.size:
         return "limited", max(event.free, largest)
     spare = holes + event.free - event.size
+    short = needed - event.free
     if holes and spare < 0:
-        return "short", -spare
-    if holes and holes >= thresholds.FRAGMENTED * (reserved + event.free):
+        return "short", min(short, -(spare // _SMALL_SEGMENT) * _SMALL_SEGMENT)  # what it frees goes back in segments
+    if holes >= max(thresholds.FRAGMENTED * (reserved + event.free), thresholds.FRAGMENTED_BYTES):
         return "fragmented", spare
-    return "short", needed - event.free
+    return "short", short
 
 
 def _usable(segment: Segment, event: Rare, *, small: bool) -> bool:

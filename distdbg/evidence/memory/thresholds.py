@@ -12,6 +12,9 @@ MIB = 1 << 20
 #: share of the device: holes that were usable for the failed request are called fragmentation from here on. In healthy
 #: traces 2 % of what torch reserves is holes, from rounding alone: without them the next request would have failed.
 FRAGMENTED = 0.05
+#: bytes: nor are fewer than two of the segments that torch makes for requests of 1 to 10 MiB. On a small device they
+#: are a twentieth, and each is a hole while one tensor uses a part of it
+FRAGMENTED_BYTES = 40 * MIB
 #: share of the request: with less to spare than this, the sum of many holes is no certain figure
 SPARE = 0.25
 #: steps that ended after a failed request: the script caught the error. One is too few: what runs out in a backward is

@@ -596,6 +596,32 @@ def test_fragmented_is_said_where_holes_are_a_substantial_part_of_the_device(dev
     assert [(f.id, f.explained_by) for f in memory_report([answer]).findings] == [("cuda-oom", None)]
 
 
+@pytest.mark.parametrize(("holes", "verdict"), [(1, "short"), (2, "fragmented")])
+def test_what_is_left_of_one_segment_is_no_fragmentation_of_a_small_device(holes, verdict):
+    """Of a real case: 13 MiB were a twentieth of what a device of 1 GiB had left beside its context."""
+    made = Made(capacity=250 * MIB)
+    pairs = [(made.alloc(14 * MIB, forward(70)), made.alloc(6 * MIB, forward(71))) for _ in range(holes)]
+    made.alloc(250 * MIB - made.reserved - 12 * MIB, model_init())
+    for hole, _ in pairs:
+        made.free(hole)
+    assert made.alloc(24 * MIB, forward(80, "attend")) is None
+    oom = one(made).oom
+    assert (oom.verdict, oom.by) == (verdict, 12 * MIB if verdict == "short" else oom.free_usable - 12 * MIB)
+
+
+def test_holes_that_do_not_add_up_make_the_shortage_a_range_in_whole_segments():
+    """24 MiB asked for, 8 free on the device, 4.9 in a hole: not 11.1 are short, but 12 to 16."""
+    made = Made(capacity=200 * MIB)
+    made.alloc(9 * MIB, forward(70)), made.alloc(6 * MIB + 64 * 1024, forward(71))  # of a segment of 20
+    made.alloc(200 * MIB - made.reserved - 8 * MIB, forward(72))
+    assert made.alloc(24 * MIB, forward(80, "attend")) is None
+    oom = one(made).oom
+    assert 4 * MIB < oom.largest_hole < 5 * MIB and oom.device_free == 8 * MIB
+    assert (oom.verdict, oom.by, oom.enough, oom.missing) == ("short", 12 * MIB, 16 * MIB, 12 * MIB)
+    first = memory_report([one(made)]).findings[0]
+    assert "at least 12.0 MiB" in first.summary and "12.0 MiB to 16.0 MiB" in first.remedy
+
+
 def test_in_a_fragmented_device_a_leak_that_held_what_was_missing_is_the_root_cause():
     answer = with_holes(8, 40, LEAK)
     assert answer.oom.verdict == "fragmented"
@@ -636,16 +662,16 @@ def test_expandable_segments_are_rewound_page_by_page():
 
 def test_a_request_of_a_private_pool_has_that_pools_holes():
     made = Made(capacity=200 * MIB)
-    graph = [made.alloc(18 * MIB, script(1), pool=(0, 1)) for _ in range(4)]
-    others = [made.alloc(18 * MIB, script(2)) for _ in range(6)]
-    for at in graph[:2] + others:
+    graph = [made.alloc(18 * MIB, script(1), pool=(0, 1)) for _ in range(5)]
+    others = [made.alloc(18 * MIB, script(2)) for _ in range(5)]
+    for at in graph[:3] + others:
         made.free(at)
     assert made.alloc(30 * MIB, script(3), pool=(0, 1)) is None
-    for at in graph[2:]:
+    for at in graph[3:]:
         made.free(at)
     made.release()  # all of it: the pools of what was there then are known by the events alone
     oom = one(made).oom
-    assert (oom.verdict, oom.free_usable, oom.largest_hole) == ("fragmented", 36 * MIB, 18 * MIB)
+    assert (oom.verdict, oom.free_usable, oom.largest_hole) == ("fragmented", 54 * MIB, 18 * MIB)
     assert oom.reserved == 180 * MIB and oom.free_inside == 144 * MIB
 
 
