@@ -64,6 +64,22 @@ def test_a_long_traceback_keeps_head_and_end():
     assert text.startswith("Traceback") and text.endswith("ValueError: end") and len(text.split("\n")) == 20
 
 
+def test_frames_of_libraries_are_one_line_of_a_shortened_traceback():
+    def frame(file, line):
+        return f'  File "{file}", line {line}, in f', "    call()", "    ^^^^"
+
+    torch, other = "/venv/lib/python3.11/site-packages/torch/nn/module.py", "/venv/lib/python3.11/site-packages/x/y.py"
+    rows = ["Traceback (most recent call last):", *frame("train.py", 1), *frame(torch, 2), *frame(torch, 3),
+            *frame("model.py", 4), *frame(torch, 5), *frame("model.py", 6), *frame(torch, 7), *frame(other, 8),
+            *frame(torch, 9), "ValueError: end"]  # fmt: skip
+    assert shortened("\n".join(rows)).split("\n") == [
+        *rows[:4], "  … 2 frames of torch …", *frame("model.py", 4), *frame(torch, 5), *frame("model.py", 6),
+        "  … 2 frames of libraries …", *frame(torch, 9), "ValueError: end",
+    ]  # fmt: skip
+    alone = [rows[0], *frame(torch, 1), *frame(torch, 2), *frame(torch, 3), "ValueError: end"]
+    assert shortened("\n".join(alone)).split("\n") == [rows[0], "  … 2 frames of torch …", *frame(torch, 3), alone[-1]]
+
+
 def test_faulthandler_names_the_crashing_thread():
     text = (
         'Fatal Python error: Aborted\n\nThread 0x01 (most recent call first):\n  File "/a.py", line 1 in other\n\n'

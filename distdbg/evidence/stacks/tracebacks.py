@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from distdbg.evidence.frames import is_user
+from distdbg.evidence.frames import is_user, package_of
 
 HEADER = "Traceback (most recent call last):"
 _DIRECT = "The above exception was the direct cause of the following exception:"
@@ -179,9 +179,39 @@ def _small(digits: str) -> int:
 
 
 def shortened(text: str, lines: int = 40) -> str:
-    """A traceback for a reader: its head and its end, the middle counted."""
-    rows = [row[:400] for row in text.split("\n")]
+    """A traceback for a reader: frames of libraries, its middle and the rest of long lines are left out and counted."""
+    rows = [row[:400] for row in _folded(text.split("\n"))]
     if len(rows) <= lines:
         return "\n".join(rows)
     head, tail = 6, lines - 7
     return "\n".join([*rows[:head], f"  … {len(rows) - head - tail} lines left out …", *rows[-tail:]])
+
+
+def _folded(rows: list[str]) -> Iterator[str]:
+    """Library frames in a row as one line; the innermost frame of a traceback is kept, whosever it is."""
+    run: list[list[str]] = []
+    at = 0
+    while at < len(rows):
+        frame = _FRAME.match(rows[at])
+        end = at + 1
+        while frame and end < len(rows) and rows[end].startswith("    "):
+            end += 1
+        part, at = rows[at:end], end
+        if frame and not is_user(frame[1]):
+            run.append(part)
+            continue
+        yield from _as_one_line(run, innermost=frame is None)
+        yield from part
+        run = []
+    yield from _as_one_line(run, innermost=True)
+
+
+def _as_one_line(run: list[list[str]], *, innermost: bool) -> Iterator[str]:
+    kept = run[-1:] if innermost else []
+    folded = run[: len(run) - len(kept)]
+    if len(folded) > 1:
+        packages = {package_of(file[1]) for part in folded if (file := _FRAME.match(part[0]))}
+        yield f"  … {len(folded)} frames of {packages.pop() if len(packages) == 1 else 'libraries'} …"
+    else:
+        kept = run
+    yield from (row for part in kept for row in part)

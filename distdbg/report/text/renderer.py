@@ -16,6 +16,8 @@ from distdbg.report.text.screen import Screen, Style, cells, cut
 
 _MOST_EXPLAINED = 8
 _MOST_UNKNOWN = 8
+#: columns of a terminal, for a line of a log or a traceback: three rows of the usual 80
+_QUOTE_CELLS = 240
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class _Verdict:
         yield self.paint("dim", f"  seen {clean(place)}{where}")
         if quoted and citation.quote:
             for line in clean(citation.quote).rstrip().split("\n")[-self.document.quote_lines :]:
-                yield f"       {line[:240]}".rstrip()
+                yield f"       {cut(line, _QUOTE_CELLS, self.screen.symbols.more)}".rstrip()
 
     def _explained(self, findings: Sequence[Finding]) -> Iterator[str]:
         if not findings:
