@@ -75,11 +75,11 @@ class Context:
     @cached_property
     def distributed(self) -> bool:
         """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""
-        return self.starts_group or (
-            re.search(
-                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.file.text
-            )
-            is not None
+        text = self.script.file.text
+        return (
+            self.starts_group
+            or any(part in text for part in ("distributed", "DDP", "FSDP", "horovod"))  # faster than a pattern
+            or re.search(r"\b(?:ddp|dist|hvd)\b|(?:\b|_)(?:rank|RANK)\b", text) is not None
         )
 
     @cached_property

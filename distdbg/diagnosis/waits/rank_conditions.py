@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -174,7 +174,7 @@ def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[s
     tainted = set(known)
     nodes = [n for n in nodes if isinstance(n, _TELLING)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    nodes = [n for n in nodes if not isinstance(n, ast.Call) or next(_name(n.func), "") in functions]
+    nodes = [n for n in nodes if _may_tell(n, functions)]
     while True:
         before = len(tainted)
         for node in nodes:
@@ -199,6 +199,23 @@ def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[s
             return tainted
 
 
+#: expressions that are the rank, or a question about it, whatever is in them
+_MAY_BE_RANK = (
+    ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.NamedExpr,
+    ast.Tuple,
+)  # fmt: skip
+
+
+def _may_tell(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> bool:
+    """Could it ever give a name to the rank? Most values are something else."""
+    if isinstance(node, ast.Call):
+        return next(_name(node.func), "") in functions
+    if isinstance(node, ast.FunctionDef):
+        last = node.body[-1]
+        return isinstance(last, ast.Return) and isinstance(last.value, _MAY_BE_RANK)
+    return isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and isinstance(node.value, _MAY_BE_RANK)
+
+
 def _parameters(
     function: ast.FunctionDef | None, values: list[ast.expr], keywords: list[ast.keyword], tainted: set[str]
 ) -> set[str]:
@@ -218,11 +235,16 @@ def _name(target: ast.expr) -> Iterator[str]:
         yield target.attr
 
 
+@lru_cache(maxsize=10_000)
+def _names_rank(name: str) -> bool:
+    return _NAMES.match(name) is not None
+
+
 def is_rank(value: ast.expr, tainted: set[str]) -> bool:  # noqa: PLR0911 -- one line a form
     """The rank itself, or a comparison with it."""
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return _NAMES.match(name) is not None or name in tainted
+            return name in tainted or _names_rank(name)
         case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]) | ast.NamedExpr(value=inner):
             return is_rank(inner, tainted)
         case (
@@ -230,7 +252,7 @@ def is_rank(value: ast.expr, tainted: set[str]) -> bool:  # noqa: PLR0911 -- one
             | ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Subscript(slice=ast.Constant(value=str(name)))
         ):
-            return name in _VARIABLES or (isinstance(value, ast.Subscript) and _NAMES.match(name) is not None)
+            return name in _VARIABLES or (isinstance(value, ast.Subscript) and _names_rank(name))
         case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv()):
             return is_rank(left, tainted)
         case ast.Call(func=function):

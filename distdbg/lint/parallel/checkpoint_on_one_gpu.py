@@ -16,6 +16,8 @@ _STATE = re.compile(
 
 #: without these words there is nothing to check
 NEEDS = ({"load("}, RANK_WORDS)
+#: there is no GPU
+UNLESS = re.compile(r"backend=.gloo|['\"]gloo['\"]\s*[,)]")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -24,16 +26,16 @@ def check(context: Context) -> Iterator[Hit]:
         return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
-    if script.calls("set_default_device") or re.search(r"backend=.gloo|['\"]gloo['\"]\s*[,)]", script.text):
+    if script.calls("set_default_device"):
         return
     for call in script.calls("load"):
         if script.call_names[call] != "torch.load" or argument(call, 1, "map_location") is not None or has_stars(call):
             continue
         if (
             _mapped_elsewhere(context, call)
+            or not _is_state(context, call)
             or context.ranks.guarded(call)
             or context.ranks.mentions(call)
-            or not _is_state(context, call)
         ):
             continue
         made = context.starts_group or bool(script.calls("DistributedDataParallel", "DDP"))

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, has_stars
 
-_CHOOSES = re.compile(
-    r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
+#: a GPU is chosen, or there may be none
+UNLESS = re.compile(
+    r"[\"']gloo[\"']|set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
 )
 
 #: without these words there is nothing to check
@@ -18,15 +19,13 @@ NEEDS = ({"nccl"}, {"DistributedDataParallel", "DDP"})
 
 
 def check(context: Context) -> Iterator[Hit]:
-    text = context.script.text
-    if context.frameworks or not re.search(r"[\"']nccl[\"']", text) or re.search(r"[\"']gloo[\"']", text):
-        return
-    if _CHOOSES.search(text):
+    if context.frameworks:
         return
     for wrap in context.values.of_kind("ddp"):
         if context.script.call_names[wrap].startswith("torch.") and not has_stars(wrap):
             on_gpu = any(_on_gpu(c) for c in context.script.calls("cuda", "to"))
-            if argument(wrap, 1, "device_ids") is None and on_gpu:
+            nccl = re.search(r"[\"']nccl[\"']", context.script.text)
+            if argument(wrap, 1, "device_ids") is None and on_gpu and nccl:
                 yield Hit(wrap, "DDP gets no device_ids, and nothing here chooses a GPU: every rank's default is GPU 0")
 
 

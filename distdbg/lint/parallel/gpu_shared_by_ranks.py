@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument
 
-_SEES_ONE = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
+#: each rank sees a GPU of its own
+UNLESS = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
 
 #: without these words there is nothing to check
 NEEDS = ({"init_process_group"}, {"set_device", "device_ids", "DistributedDataParallel", "DDP"})
@@ -17,7 +18,7 @@ NEEDS = ({"init_process_group"}, {"set_device", "device_ids", "DistributedDataPa
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
-    if context.frameworks or not script.calls("init_process_group") or _SEES_ONE.search(script.text):
+    if context.frameworks or not script.calls("init_process_group"):
         return
     chosen: list[ast.Call] = []
     for call in script.calls("set_device"):

@@ -25,13 +25,22 @@ COLLECTIVE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded",
     re.IGNORECASE,
 )
+#: last parts of all names that may be one: most calls are told apart by these
+_LAST = (
+    _OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE | {"state_dict", "save", "load", "async_save", "get_model_state_dict"}
+    | {"get_state_dict", "get_optimizer_state_dict"}
+)  # fmt: skip
 _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 
 def collective(context: Context, call: ast.Call) -> str:
     """What the call is called if it is a collective of all ranks, else nothing."""
+    return _collective(context, call) if context.script.last_names[call] in _LAST else ""
+
+
+def _collective(context: Context, call: ast.Call) -> str:
     name = context.script.call_names[call]
-    last = name.rpartition(".")[2]
+    last = context.script.last_names[call]
     if _CHECKPOINTS.match(name):
         return name if argument(call, -1, "no_dist") is None else ""
     if name.startswith("torch.distributed.") and last in _OF_TORCH:

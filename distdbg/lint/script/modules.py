@@ -12,6 +12,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from distdbg.lint.script.parsing import UnreadableScript, parse
@@ -19,7 +20,8 @@ from distdbg.lint.script.script import File, ImportedCode, Script, children
 from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
-ABOUT_TRAINING = re.compile(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b")
+_ABOUT_TRAINING = re.compile(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b")
+_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", "rank")
 _MOST_LINES = 3000
 #: characters of source whose trees are kept: a tree takes some thirty times as much
 _MOST_KEPT = 2_000_000
@@ -30,16 +32,20 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Piece:
-    """A statement at the top level of a file, by its place there: names that it reads, its words, its lines.
+    """A statement at the top level of a file, by its place there: names that it reads, its text, its lines.
 
     `mentions` are names, and dotted names as written (`utils.save`), each once. A model is not followed.
     """
 
     place: int
     mentions: tuple[str, ...]
-    words: frozenset[str]
+    text: str
     lines: int
     is_model: bool
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return words_of(self.text)
 
 
 @dataclass(eq=False)
@@ -53,21 +59,22 @@ class Module:
     about_training: bool
 
 
+def about_training(text: str) -> bool:
+    """Is anything of it worth following? Most texts are told apart by parts of words, which are found fast."""
+    return any(part in text for part in _PARTS) and _ABOUT_TRAINING.search(text) is not None
+
+
 def _module(file: File) -> Module:
     pieces: list[Piece] = []
     defines: dict[str, tuple[Piece, ...]] = {}
-    about_training = ABOUT_TRAINING.search(file.text) is not None
     for place, statement in enumerate(file.tree.body):
-        mentions, words = (
-            tuple(dict.fromkeys(map(sys.intern, _mentioned(statement)))),
-            words_of(file.text_of(statement)),
-        )
+        mentions = tuple(dict.fromkeys(map(sys.intern, _mentioned(statement))))
         lines = (statement.end_lineno or statement.lineno) - statement.lineno + 1
-        piece = Piece(place, mentions, words, lines, _is_model(statement))
+        piece = Piece(place, mentions, file.text_of(statement), lines, _is_model(statement))
         pieces.append(piece)
         for name in _defined(statement):
             defines[name] = (*defines.get(name, ()), piece)
-    return Module(file.path, file.names, tuple(pieces), defines, about_training)
+    return Module(file.path, file.names, tuple(pieces), defines, about_training(file.text))
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:

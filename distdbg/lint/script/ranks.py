@@ -99,9 +99,10 @@ class Ranks:
     def _mentioned(self) -> set[str]:
         """Names and short constants of the file itself, not of what it calls from others."""
         script = self.script
-        words: list[tuple[ast.AST, object]] = [(n, n.id) for n in script.all(ast.Name)]
-        words += [(a, a.attr) for a in script.all(ast.Attribute)] + [(c, c.value) for c in script.all(ast.Constant)]
-        return {w for n, w in words if isinstance(w, str) and len(w) < 20 and script.begin[n] < script.end[script.tree]}
+        words = {n.id for n in script.within(script.tree, ast.Name)}
+        words |= {a.attr for a in script.within(script.tree, ast.Attribute)}
+        words |= {c.value for c in script.within(script.tree, ast.Constant) if isinstance(c.value, str)}
+        return {word for word in words if len(word) < 20}
 
     def mentions(self, expression: ast.AST) -> bool:
         """Does an expression, or a variable in it, hold the rank? `f"{path}.{rank}"` does."""

@@ -19,37 +19,33 @@ Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-#: no rule asks for these, and the parser shares one object between all places
-_DULL = frozenset(
-    kind
-    for base in (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-    for kind in base.__subclasses__()
-) | {ast.alias}
-
-
-#: fields that hold no node, or a dull one
+#: fields that hold no node, or one that no rule asks for: the parser shares one object between all places
 _NO_NODES = frozenset((
     "ctx", "op", "ops", "id", "attr", "arg", "module", "level", "kind", "type_comment", "conversion", "is_async",
     "simple", "rest", "kwd_attrs", "type_ignores", "tag",
 ))  # fmt: skip
-#: of each kind of node the fields that may hold one
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {ast.Name: (), ast.Constant: (), ast.Global: (), ast.Nonlocal: ()}
+_LEAVES = (
+    ast.Name, ast.Constant, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Pass, ast.Break, ast.Continue,
+    ast.MatchSingleton, ast.MatchStar,
+)  # fmt: skip
+#: of each kind of node the fields that may hold one, the last one first
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = dict.fromkeys(_LEAVES, ())
+
+
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(f for f in reversed(kind._fields) if f not in _NO_NODES)
+    return _FIELDS[kind]
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """What ast.iter_child_nodes gives, without what is dull: this is the innermost loop of everything."""
-    kind = type(node)
-    fields = _FIELDS.get(kind)
-    if fields is None:
-        fields = _FIELDS[kind] = tuple(f for f in kind._fields if f not in _NO_NODES)
+    """What ast.iter_child_nodes gives, without what no rule asks for."""
     found: list[ast.AST] = []
-    for name in fields:
+    for name in reversed(_fields(type(node))):
         value = getattr(node, name, None)
-        if value is None:
-            continue
-        if isinstance(value, list):
-            found += [v for v in value if isinstance(v, ast.AST) and type(v) not in _DULL]
-        elif isinstance(value, ast.AST) and type(value) not in _DULL:
+        if type(value) is list:
+            found += [v for v in value if v is not None]  # `**more` in a dict has no key
+        elif isinstance(value, ast.AST):
             found.append(value)
     return found
 
@@ -59,33 +55,48 @@ class StatementNodes:
 
     def __init__(self, statement: ast.stmt, tree: ast.Module) -> None:
         self.nodes: list[ast.AST] = []
-        self.parents: list[ast.AST] = []
-        self.scopes: list[ast.AST] = []
+        self.parents: dict[ast.AST, ast.AST] = {statement: tree}
+        self.scopes: dict[ast.AST, ast.AST] = {statement: tree}
         #: of each kind the nodes, and their places in `nodes`
         self.kinds: dict[type[ast.AST], tuple[list[ast.AST], list[int]]] = {}
-        above: list[int] = []
-        stack: list[tuple[ast.AST, ast.AST, ast.AST, int]] = [(statement, tree, tree, -1)]
+        #: the place behind the last node inside
+        self.ends: list[int] = []
+        self._walk(statement)
+
+    def _walk(self, statement: ast.stmt) -> None:
+        """The innermost loop of everything: a number on the stack closes the node of this place."""
+        nodes, parents, scopes, kinds, ends = self.nodes, self.parents, self.scopes, self.kinds, self.ends
+        stack: list[ast.AST | int] = [statement]
         while stack:
-            node, parent, scope, place = stack.pop()
-            here = len(self.nodes)
-            kind = type(node)
-            its = self.kinds.get(kind)
+            node = stack.pop()
+            if isinstance(node, int):
+                ends[node] = len(nodes)
+                continue
+            here, kind = len(nodes), type(node)
+            nodes.append(node)
+            ends.append(here + 1)
+            its = kinds.get(kind)
             if its is None:
-                its = self.kinds[kind] = ([], [])
+                its = kinds[kind] = ([], [])
             its[0].append(node)
             its[1].append(here)
-            self.nodes.append(node)
-            self.parents.append(parent)
-            self.scopes.append(scope)
-            above.append(place)
-            if kind is ast.Name or kind is ast.Constant:
+            fields = _FIELDS.get(kind)
+            if fields is None:
+                fields = _fields(kind)
+            elif not fields:
                 continue  # most nodes are these
-            inner = node if kind in _SCOPES else scope
-            stack += [(child, node, inner, here) for child in reversed(children(node))]
-        #: the place behind the last node inside
-        self.ends = list(range(1, len(above) + 1))
-        for here in range(len(above) - 1, 0, -1):
-            self.ends[above[here]] = max(self.ends[above[here]], self.ends[here])
+            inner = node if kind in _SCOPES else scopes[node]
+            stack.append(here)
+            for name in fields:
+                value = getattr(node, name, None)
+                if type(value) is list:
+                    for child in reversed(value):
+                        if child is not None:
+                            parents[child], scopes[child] = node, inner
+                            stack.append(child)
+                elif isinstance(value, ast.AST):
+                    parents[value], scopes[value] = node, inner
+                    stack.append(value)
 
 
 def split_lines(text: str) -> list[str]:
@@ -191,8 +202,8 @@ class Script:
                 size = len(its.nodes)
                 self.begin.update(zip(its.nodes, range(count, count + size), strict=True))
                 self.end.update(zip(its.nodes, map(count.__add__, its.ends), strict=True))
-                self.parents.update(zip(its.nodes, its.parents, strict=True))
-                self.scopes.update(zip(its.nodes, its.scopes, strict=True))
+                self.parents.update(its.parents)
+                self.scopes.update(its.scopes)
                 for kind, (nodes, places) in its.kinds.items():
                     self._kinds[kind] += nodes
                     self._begins[kind] += map(count.__add__, places)
@@ -282,10 +293,17 @@ class Script:
     def file_of(self, node: ast.AST) -> File:
         return self.files[self.module_of(node)] if self.imported else self.file
 
+    @cached_property
+    def words_that_link(self) -> frozenset[str]:
+        """How the names that lead elsewhere can end where they are used."""
+        aliases = {a for tree, f in self.files.items() for a, whole in f.names.items() if (tree, whole) in self.links}
+        return frozenset(dotted.rpartition(".")[2] for _, dotted in self.links) | aliases
+
     def linked(self, node: ast.AST) -> tuple[ast.Module, str] | None:
         """Where an imported name was defined, if its file was joined: the file's tree and the name there."""
-        if not self.links:
-            return None
+        word = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if word not in self.words_that_link:
+            return None  # most names
         if node not in self._linked:
             self._linked[node] = self.links.get((self.module_of(node), self.dotted(node)))
         return self._linked[node]

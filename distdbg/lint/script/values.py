@@ -30,6 +30,9 @@ class ValueFlow:
         for function in script.all(*FUNCTIONS):
             if not isinstance(script.parents.get(function), ast.ClassDef):
                 self.functions[script.module_of(function), function.name].append(function)
+        linked = script.words_that_link
+        self._may_be_class = {name for _, name in self.classes} | linked
+        self._may_be_function = {name for _, name in self.functions} | linked
         self._sites: dict[Key, set[ast.Call]] = defaultdict(set)
         self._edges: dict[Key, set[Key]] = defaultdict(set)
         self._kind_of: dict[ast.Call, str] = {}
@@ -154,16 +157,19 @@ class ValueFlow:
 
     def class_named(self, node: ast.AST) -> ast.ClassDef | None:
         """The class of this name: one of the same file, or one that was joined from an import."""
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name not in self._may_be_class:
+            return None  # most names
         found = self.classes.get(self.script.linked(node) or _NOWHERE)
-        if found is None and isinstance(node, (ast.Name, ast.Attribute)):
-            name = node.id if isinstance(node, ast.Name) else node.attr
-            found = self.classes.get((self.script.module_of(node), name))
-        return found
+        return found or self.classes.get((self.script.module_of(node), name))
 
     def functions_named(self, node: ast.AST) -> list[Function]:
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name not in self._may_be_function:
+            return []  # most names
         found = self.functions.get(self.script.linked(node) or _NOWHERE, [])
         if not found and isinstance(node, ast.Name):
-            found = self.functions.get((self.script.module_of(node), node.id), [])
+            found = self.functions.get((self.script.module_of(node), name), [])
         return found
 
     def _root_class(self, owner: ast.ClassDef) -> ast.ClassDef:

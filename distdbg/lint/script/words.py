@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from functools import cache
 
 #: every group of a rule's needs must have a word in the text: one of a set, or one that a pattern finds
 Needs = tuple[Set[str] | re.Pattern[str], ...]
 
-_WORD = re.compile(r"(def\s+)?([^\W\d]\w*)(\()?")
+_WORD = re.compile(r"(?:def\s+)?[^\W\d]\w*\(?")
 #: the text knows of ranks (see diagnosis/waits/rank_conditions.py), or starts a process group
 RANK_WORDS = re.compile(
     r"rank|(?:gpu|device)_?(?:id|idx|index)|^gpu$|is_\w*(?:main|master|primary|zero|chief|root|coordinator|first|last)|(?:main|master)_proc|process_(?:index|id|zero|group)|"
@@ -20,32 +19,36 @@ RANK_WORDS = re.compile(
 
 def words_of(text: str) -> frozenset[str]:
     """Every word, and `word(` for those that are called."""
-    found: set[str] = set()
-    for defined, word, called in set(_WORD.findall(text)):
-        found.add(word)
-        if called and not defined:
-            found.add(word + called)
-    return frozenset(found)
+    found = set(_WORD.findall(text))
+    defined = {word for word in found if word[:3] == "def" and word[3:4].isspace()}
+    found -= defined
+    found |= {word[:-1] for word in found if word[-1] == "("}
+    return frozenset(found.union(word[3:].strip(" \t\r\n\f\v(") for word in defined))
 
 
 def met(needs: Needs, words: Set[str]) -> bool:
     """Has the text a word of every group?"""
-    sets_first = sorted(needs, key=lambda group: isinstance(group, re.Pattern))
-    return all(not _fitting(group, words).isdisjoint(words) for group in sets_first)
+    if words is not _last[0]:
+        _try(words)
+    return all(not (_fits(g) if isinstance(g, re.Pattern) else g).isdisjoint(words) for g in needs)
 
 
-def _fitting(group: Set[str] | re.Pattern[str], words: Set[str]) -> Set[str]:
-    """Words of the group, at least those that are among `words`; each word is tried once in a process."""
-    if not isinstance(group, re.Pattern):
-        return group
-    fits, tried = _known(group)
-    new = words - tried
-    fits.update(filter(group.search, new))
-    tried |= new
-    return fits
+#: the words that were asked about last, all words that were asked about, and what each pattern finds among them
+_last: list[Set[str]] = [frozenset()]
+_tried: set[str] = set()
+_found: dict[re.Pattern[str], set[str]] = {}
 
 
-@cache
-def _known(_pattern: re.Pattern[str]) -> tuple[set[str], set[str]]:
-    """(words that it finds, words that were tried)."""
-    return set(), set()
+def _try(words: Set[str]) -> None:
+    """Each word is tried with each pattern once in a process."""
+    new = words - _tried
+    for pattern, found in _found.items():
+        found.update(filter(pattern.search, new))
+    _tried.update(new)
+    _last[0] = words
+
+
+def _fits(pattern: re.Pattern[str]) -> Set[str]:
+    if pattern not in _found:
+        _found[pattern] = set(filter(pattern.search, _tried))
+    return _found[pattern]
