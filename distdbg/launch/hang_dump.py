@@ -14,6 +14,7 @@ from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_status import run_status
+from distdbg.diagnosis.timeline.liveness import QUIET_S
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.diagnosis.waits.movement import ENOUGH_LOOKS
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
@@ -160,8 +161,8 @@ def _with_doubt(evidence: RunEvidence) -> RunEvidence:
     elif hang.life:
         because = f"{hang.life}: that is work and no hang yet, ask again"
     else:
-        because = f"a rank made progress {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
-    return replace(evidence, unknown=(*evidence.unknown, Unknown("why it should hang", because)))
+        because = f"a rank made progress {hang.quiet_s:.0f} s before: ask again, it takes {QUIET_S:.0f} s without"
+    return replace(evidence, unknown=(*evidence.unknown, Unknown("whether it hangs", because)))
 
 
 def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:

@@ -129,7 +129,7 @@ def dumps_of(gpus, script, env, *, command=None, faults=None):
         for _ in range(_MOST_DUMPS):
             done = box.run("hang-dump", "--json", *(word for pid in pids for word in ("--pid", str(pid))))
             found.append((done, json.loads(done.out)))
-            if not any(u["what"] == "why it should hang" for u in found[-1][1]["unknown"]):
+            if not any(u["what"] == "whether it hangs" for u in found[-1][1]["unknown"]):
                 break
     return found
 

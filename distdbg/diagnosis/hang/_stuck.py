@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from distdbg.diagnosis.failures.findings import who
@@ -10,7 +11,7 @@ from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Culprit, Hang
 from distdbg.evidence.dump import Look, RankDump
-from distdbg.evidence.frames import Origin
+from distdbg.evidence.frames import Origin, module_path
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.model import Citation, fold_ranks
@@ -93,10 +94,15 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
     thread = _thread_of(standing, had, look)
     frames = standing.worker or (thread.frames if thread is not None else ())
     frames = tuple(f for f in frames if f.origin is not Origin.OURS)
-    lines = [f"{short(f) if f.users else f}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
+    lines = [f"{short(f) if f.users else _below_its_package(f)}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
     name = "loader worker" if standing.worker else standing.thread or _name(thread)
     where = f"rank {rank}, {name}, innermost first"
     return Citation(look.threads_path, None, where, "\n".join(lines) if quote else "")
+
+
+def _below_its_package(frame: Frame) -> str:
+    """`torch/distributed/distributed_c10d.py:6371 in barrier`, without the folder of the environment."""
+    return str(replace(frame, file=module_path(frame.file)))
 
 
 def _thread_of(standing: Standing, had: RankDump, look: Look) -> Thread | None:

@@ -127,7 +127,7 @@ def _bar(op: Op | None, number: int, timeline: GroupTimeline, y: float, at: tupl
         return OperationBar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: not begun")
     shift = min(late, 1.0) * step * 0.45
     words = [f"#{sequence} {timeline.legend[op.what]}", "finished" if op.done else "begun and not finished"]
-    words += ["not what most ranks called"] if op.odd else []
+    words += ["differs from what other ranks called"] if op.odd else []
     words += [f"{op.late_s:.2f} s later than the first of its node"] if op.late_s else []
     kind = "done" if op.done else "open"
     text = letter(op.what) + ("!" if op.odd else "")

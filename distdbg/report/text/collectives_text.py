@@ -42,7 +42,7 @@ def notes(timelines: Sequence[GroupTimeline]) -> Iterator[str]:
     if any(op is None for op in ops):
         words.append("· not begun")
     if any(op is not None and op.odd for op in ops):
-        words.append("! not what most ranks called")
+        words.append("! differs from what other ranks called")
     if any(op is not None and op.late_s for op in ops):
         words.append("+0.3 s later than the first of its node")
     if words:

@@ -220,6 +220,7 @@ def test_a_hung_job_that_somebody_cancels_ends_as_a_cancelled_one(tmp_path):
     job.process.send_signal(signal.SIGINT)
     assert job.finish() == 130, job.said
     assert job.report()["outcome"] == "hung"
+    assert job.said.count("\n  why ") == 1, "what was shown when it hung is not shown again"
 
 
 def test_a_job_that_hangs_is_started_again_and_succeeds(tmp_path):
