@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.hook_points import Callback, HookPoint
+    from distdbg.worker.hook_points import Callback, Channel, HookPoint
     from distdbg.worker.importing import ImportWatch
 
     Dropped = Callable[[str, Callback, Exception], None]
 
 EVENTS = tuple(HOOK_POINTS)
+#: Called with the subject of an event that nobody subscribes to: written in C, it costs no frame.
+_NOBODY: Callback = id  # type: ignore[assignment]
 
 
 class Bus:
@@ -59,13 +61,21 @@ class Bus:
         self._imports = imports
         self._dropped = dropped
         self._subscribers: dict[str, tuple[Callback, ...]] = dict.fromkeys(EVENTS, ())
+        self._direct: set[Callback] = set()
+        self._to_all = {event: self._deliverer(event) for event in EVENTS}
+        self._channels: dict[str, Channel] = {event: [_NOBODY] for event in EVENTS}
         self._installed: set[HookPoint] = set()
         self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
-    def subscribe(self, event: str, subscriber: Callback) -> None:
-        """Raises KeyError for an unknown event."""
+    def subscribe(self, event: str, subscriber: Callback, *, never_raises: bool = False) -> None:
+        """One that never raises is called without a frame of the bus while it is alone: a hook calls it itself.
+
+        Raises KeyError for an unknown event.
+        """
         with self._lock:
-            self._subscribers[event] = (*self._subscribers[event], subscriber)
+            if never_raises:
+                self._direct.add(subscriber)
+            self._set(event, (*self._subscribers[event], subscriber))
         for point in HOOK_POINTS[event]:
             if point not in self._installed:
                 self._installed.add(point)
@@ -85,21 +95,36 @@ class Bus:
     def unsubscribe(self, event: str, subscriber: Callback) -> None:
         """Nothing happens for one that is not subscribed. Bound methods are compared by ==."""
         with self._lock:
-            self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
+            self._set(event, tuple(s for s in self._subscribers[event] if s != subscriber))
 
     def clear(self) -> None:
         """Remove all subscribers. In a forked child: the thread that held the lock does not exist there."""
         self._lock = _thread.allocate_lock()
-        self._subscribers.update(dict.fromkeys(EVENTS, ()))
+        for event in EVENTS:
+            self._set(event, ())
 
     def mute(self, *events: str) -> Callable[[], None]:
         """Stop these events until the returned function is called, while our own code would cause them."""
         before = {event: self._subscribers[event] for event in events}
-        self._subscribers.update(dict.fromkeys(events, ()))
-        return lambda: self._subscribers.update(before)
+        for event in events:
+            self._set(event, ())
 
-    def channel(self, event: str) -> Callback:
-        """The function that delivers an event to all subscribers."""
+        def unmute() -> None:
+            for event, subscribers in before.items():
+                self._set(event, subscribers)
+
+        return unmute
+
+    def channel(self, event: str) -> Channel:
+        """What delivers an event to all subscribers: for its hooks, which keep it."""
+        return self._channels[event]
+
+    def _set(self, event: str, subscribers: tuple[Callback, ...]) -> None:
+        self._subscribers[event] = subscribers
+        alone = len(subscribers) == 1 and subscribers[0] in self._direct
+        self._channels[event][0] = subscribers[0] if alone else self._to_all[event] if subscribers else _NOBODY
+
+    def _deliverer(self, event: str) -> Callback:
         subscribers = self._subscribers
 
         def deliver(subject: Any) -> None:
@@ -107,7 +132,7 @@ class Bus:
                 try:
                     subscriber(subject)
                 except Exception as error:
-                    subscribers[event] = tuple(s for s in subscribers[event] if s is not subscriber)
+                    self._set(event, tuple(s for s in subscribers[event] if s is not subscriber))
                     self._dropped(event, subscriber, error)
 
         return deliver

@@ -1,11 +1,12 @@
 """List the places in torch that send events to the hook bus, one installer for each.
 
-An installer gets its module, just imported, and `channel(event)`, which gives the function to call with the event's
-subject. It looks for capabilities and not for torch's version: what a torch does not have is left out, and its events
-do not occur. No module hook and no mode: those cost a third of a forward and break `torch.compile(fullgraph=True)`.
+An installer gets its module, just imported, and `channel(event)`, a list of one function to call with the event's
+subject, which the bus replaces: a hook reads it anew each time. It looks for capabilities and not for torch's version:
+what a torch does not have is left out, and its events do not occur. No module hook and no mode: those cost a third of a
+forward and break `torch.compile(fullgraph=True)`.
 
 A step calls each of these a few times with cold caches, where every Python call costs about a microsecond: between
-torch and a subscriber there are two.
+torch and a subscriber that is alone there is one.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     Callback = Callable[[Any], None]
-    Channel = Callable[[str], Callback]
+    Channel = list[Callback]
+    Channels = Callable[[str], Channel]
     Install = Callable[..., None]
     #: a module that is listened to; its installer, and what that gets besides the module and the channel
     HookPoint = tuple[str, Install, tuple[str, ...]]
 
 
-def loaders(module: Any, channel: Channel) -> None:
+def loaders(module: Any, channel: Channels) -> None:
     _next(module._BaseDataLoaderIter, channel)
 
 
-def stateful_loaders(module: Any, channel: Channel) -> None:
+def stateful_loaders(module: Any, channel: Channels) -> None:
     """torchdata's, where its own `__next__` does not call torch's, which has its events already."""
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and cls.__name__.endswith("DataLoaderIter") and cls.__module__ == module.__name__:
@@ -42,28 +44,26 @@ def stateful_loaders(module: Any, channel: Channel) -> None:
                 _next(cls, channel)
 
 
-def _next(cls: Any, channel: Channel) -> None:
+def _next(cls: Any, channel: Channels) -> None:
     """An iterator that has given all batches of its sampler is about to end: it loads nothing, though it is called."""
     if "__next__" not in vars(cls):
         return
     data, data_end, begins = channel("data"), channel("data-end"), channel("pass")
 
-    def wanted(iterator: Any) -> bool:
+    def is_first(iterator: Any) -> bool:
         batches = getattr(iterator, "_distdbg_batches", None)  # its `__dict__`, once read, would slow torch's own reads
         if batches is None:
             batches = iterator._distdbg_batches = _batches_of(iterator)
         given = getattr(iterator, "_num_yielded", None)
         if given == batches:
-            data_end(iterator)
-        elif given == 0:
-            begins(iterator)
-            data(iterator)
-            return True
-        else:
-            data(iterator)
-        return False
+            data_end[0](iterator)
+            return False
+        if given == 0:
+            begins[0](iterator)
+        data[0](iterator)
+        return given == 0
 
-    cls.__next__ = next_hook(cls.__next__, wanted, channel("batch"), channel("pass-begins"))
+    cls.__next__ = next_hook(cls.__next__, is_first, channel("batch"), channel("pass-begins"))
 
 
 def _batches_of(iterator: Any) -> int:
@@ -83,63 +83,63 @@ def roots_of(caller: FrameType) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def on_call(module: Any, channel: Channel, event: str, *names: str) -> None:
+def on_call(module: Any, channel: Channels, event: str, *names: str) -> None:
     """Functions of the module: the event's subject is the frame that calls."""
     for name in names:
         setattr(module, name, CallHook(getattr(module, name), channel(event)))
 
 
-def on_method(module: Any, channel: Channel, event: str, cls: str, name: str = "__init__") -> None:
+def on_method(module: Any, channel: Channels, event: str, cls: str, name: str = "__init__") -> None:
     """Subclasses call it, too: from the instance or from the class."""
     owner = getattr(module, cls)
     setattr(owner, name, MethodHook(getattr(owner, name), channel(event)))
 
 
-def on_ddp(module: Any, channel: Channel, event: str, name: str) -> None:
-    _method(module.DistributedDataParallel, name, unless_traced(channel(event)))
+def on_ddp(module: Any, channel: Channels, event: str, name: str) -> None:
+    _method(module.DistributedDataParallel, name, channel(event))
 
 
-def on_optimizer(module: Any, channel: Channel, event: str, register: str) -> None:
+def on_optimizer(module: Any, channel: Channels, event: str, register: str) -> None:
     """All optimizers' own hooks: torch calls them before and after `step`, not around it."""
     getattr(module, register)(unless_traced(channel(event)))
 
 
-def on_fsdp1(module: Any, channel: Channel, event: str, name: str) -> None:
+def on_fsdp1(module: Any, channel: Channels, event: str, name: str) -> None:
     deliver = channel(event)
 
     def called(caller: FrameType) -> None:
         model = caller.f_locals.get("self")
         if getattr(model, "_is_root", None) is not False:  # None until the first forward
-            deliver(model)
+            deliver[0](model)
 
-    setattr(module, name, CallHook(getattr(module, name), called))
+    setattr(module, name, CallHook(getattr(module, name), [called]))
 
 
-def on_fsdp2(module: Any, channel: Channel, event: str, name: str) -> None:
+def on_fsdp2(module: Any, channel: Channels, event: str, name: str) -> None:
     """`fully_shard` makes a state for each of its units; the outermost one prepares the root. Never traced."""
     deliver, ends = channel(event), event == "forward-end"
 
     def called(state: Any) -> None:
         if state._state_ctx.iter_forward_root is (state if ends else None):
-            deliver(next(iter(getattr(state, "_modules", ())), None))
+            deliver[0](next(iter(getattr(state, "_modules", ())), None))
 
-    _method(module.FSDPState, name, called)
+    _method(module.FSDPState, name, [called])
 
 
-def backward(module: Any, channel: Channel) -> None:
+def backward(module: Any, channel: Channels) -> None:
     """The function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call. No event marks its end."""
     hook = CallHook(module._engine_run_backward, channel("backward"))
     module._engine_run_backward = module.graph._engine_run_backward = hook
 
 
-def autocasts(module: Any, channel: Channel) -> None:
+def autocasts(module: Any, channel: Channels) -> None:
     """A region that is entered notes the dtype before, and then sets its own."""
     name = "prev_fastdtype"
     if name in module.autocast.__enter__.__code__.co_names:
         setattr(module.autocast, name, WriteHook(name, channel("autocast")))
 
 
-def clipping(module: Any, channel: Channel) -> None:
+def clipping(module: Any, channel: Channels) -> None:
     """Functions that clip gradients first call a helper that never fails: ours replaces it.
 
     torch.compile can trace it, and a compiled clip sends no event.
@@ -150,14 +150,14 @@ def clipping(module: Any, channel: Channel) -> None:
             setattr(module, name, called_by(getattr(module, name), by, called))
 
 
-def save(module: Any, channel: Channel) -> None:
+def save(module: Any, channel: Channels) -> None:
     """torch.save opens one of two writers; `with` takes `__enter__` from it."""
     called = _with_path(channel("save"))
     for cls in (module._open_zipfile_writer_file, module._open_zipfile_writer_buffer):
         _method(cls, "__enter__", called)
 
 
-def save_end(module: Any, channel: Channel) -> None:
+def save_end(module: Any, channel: Channels) -> None:
     """Each writer reads this attribute last."""
     called = _with_path(channel("save-end"))
     writers = (module._open_zipfile_writer_file, "file_stream"), (module._open_zipfile_writer_buffer, "buffer")
@@ -166,17 +166,17 @@ def save_end(module: Any, channel: Channel) -> None:
             setattr(cls, last, ReadHook(last, called))
 
 
-def _with_path(deliver: Callback) -> Callback:
+def _with_path(deliver: Channel) -> Channel:
     """The writer to a buffer has no name."""
-    return lambda writer: deliver(getattr(writer, "name", None))
+    return [lambda writer: deliver[0](getattr(writer, "name", None))]
 
 
-def tensor_files(module: Any, channel: Channel) -> None:
+def tensor_files(module: Any, channel: Channels) -> None:
     """safetensors, and with it save_pretrained."""
     module.serialize_file = CallHook(module.serialize_file, _local("filename", "save_file", channel("write")))
 
 
-def array_files(module: Any, channel: Channel) -> None:
+def array_files(module: Any, channel: Channels) -> None:
     """np.save opens its file itself, np.savez by a helper."""
     called = channel("write")
     if hasattr(module, "zipfile_factory"):  # of numpy's two modules of that name one only passes names on
@@ -184,17 +184,17 @@ def array_files(module: Any, channel: Channel) -> None:
         module.zipfile_factory = CallHook(module.zipfile_factory, _local("file", "_savez", called))
 
 
-def _local(name: str, function: str, deliver: Callback) -> Callback:
+def _local(name: str, function: str, deliver: Channel) -> Channel:
     """Deliver a variable of the calling function."""
 
     def called(frame: FrameType) -> None:
         if frame.f_code.co_name == function:
-            deliver(frame.f_locals.get(name))
+            deliver[0](frame.f_locals.get(name))
 
-    return called
+    return [called]
 
 
-def sharded_files(module: Any, channel: Channel) -> None:
+def sharded_files(module: Any, channel: Channels) -> None:
     """torch.distributed.checkpoint where a rank saves for itself alone: else each writes files of its own."""
     deliver, main = channel("write"), _thread.get_ident()
 
@@ -202,12 +202,12 @@ def sharded_files(module: Any, channel: Channel) -> None:
         given = frame.f_locals
         group = given.get("process_group")
         if _thread.get_ident() == main and (given.get("no_dist") or (group is not None and group.size() == 1)):
-            deliver(getattr(given.get("storage_writer"), "path", None))
+            deliver[0](getattr(given.get("storage_writer"), "path", None))
 
-    module._save_state_dict = CallHook(module._save_state_dict, called)
+    module._save_state_dict = CallHook(module._save_state_dict, [called])
 
 
-def process_groups(module: Any, channel: Channel) -> None:
+def process_groups(module: Any, channel: Channels) -> None:
     """`init_process_group` sets the default group at its end."""
     cls = type(module._world)
     plain, deliver = vars(cls)["default_pg"], channel("init")
@@ -215,19 +215,19 @@ def process_groups(module: Any, channel: Channel) -> None:
     def write(world: object, group: object) -> None:
         plain.fset(world, group)
         if group is not None:
-            deliver(group)
+            deliver[0](group)
 
     cls.default_pg = property(plain.fget, write, plain.fdel, plain.__doc__)
 
 
-def groups(module: Any, channel: Channel) -> None:
+def groups(module: Any, channel: Channels) -> None:
     """torch keeps the members of each group in one dict, and notes them once the group is complete."""
     deliver = channel("group")
 
     class Groups(dict):  # type: ignore[type-arg]
         def __setitem__(self, group: object, ranks: object) -> None:
             super().__setitem__(group, ranks)
-            deliver((group, ranks))
+            deliver[0]((group, ranks))
 
     module._pg_group_ranks = Groups(module._pg_group_ranks)
 
@@ -238,7 +238,7 @@ def timeout_of(caller: FrameType) -> float | None:
     return None if seconds is None else float(seconds())
 
 
-def calls(module: Any, channel: Channel) -> None:
+def calls(module: Any, channel: Channels) -> None:
     """All functions that communicate call it first; `get_rank` and similar functions call it, too.
 
     A flag of this kind in the module's own globals survives `from torch.distributed import all_reduce`.
@@ -247,12 +247,12 @@ def calls(module: Any, channel: Channel) -> None:
 
     def communicates(frame: FrameType) -> None:
         if frame.f_globals is own and not frame.f_code.co_name.startswith(("get_", "_")):
-            called(frame)
+            called[0](frame)
 
-    module._rank_not_in_group = CallHook(module._rank_not_in_group, communicates)
+    module._rank_not_in_group = CallHook(module._rank_not_in_group, [communicates])
 
 
-def _method(cls: Any, name: str, called: Callback) -> None:
+def _method(cls: Any, name: str, called: Channel) -> None:
     setattr(cls, name, method(getattr(cls, name), called))
 
 

@@ -4,8 +4,8 @@ A wrapper function would appear in every traceback of what it wraps, and standar
 Python's: an out-of-memory in backward, a full disk in save. So nothing is wrapped: a descriptor's `__get__` runs, calls
 back, returns the original, and has returned before that is called.
 
-A callback must not raise. It is called for every lookup, also one that calls nothing, so only private names are hooked,
-which no other module uses.
+A hook has a list of one function, its callback, which others may replace (Bus.channel). A callback must not raise. It
+is called for every lookup, also one that calls nothing, so only private names are hooked, which no other module uses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Callback = Callable[[Any], None]
+    Callback = list[Callable[[Any], None]]
 
 
 class CallHook:
@@ -35,7 +35,7 @@ class CallHook:
 
     @property
     def __call__(self) -> Any:
-        self._callback(sys._getframe(1))
+        self._callback[0](sys._getframe(1))
         return self.__wrapped__
 
 
@@ -48,7 +48,7 @@ class BuiltinHook(CallHook):
 
     @property
     def __call__(self) -> Any:
-        self._callback(sys._getframe(1))
+        self._callback[0](sys._getframe(1))
         return getattr(builtins, self._name)
 
 
@@ -62,7 +62,7 @@ class ReadHook:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None or self._name not in instance.__dict__:
             raise AttributeError(f"{(owner or type(instance)).__name__!r} object has no attribute {self._name!r}")
-        self._callback(instance)
+        self._callback[0](instance)
         return instance.__dict__[self._name]
 
     def __set__(self, instance: Any, value: Any) -> None:
@@ -79,7 +79,7 @@ class WriteHook:
 
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self._name] = value
-        self._callback(instance)
+        self._callback[0](instance)
 
 
 class MethodHook:
@@ -92,30 +92,30 @@ class MethodHook:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.__wrapped__
-        self._callback(instance)
+        self._callback[0](instance)
         return self.__wrapped__.__get__(instance, owner)
 
 
-def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, began: Callback) -> Any:
-    """For a class in place of `__next__`: `wanted` is called before an item, `came` after it. Where `wanted` returns
-    that it is the first one, `began` gets the instance with that item.
+def next_hook(original: Any, is_first: Callable[[Any], bool], came: Callback, began: Callback) -> Any:
+    """For a class in place of `__next__`: `is_first` is called before an item, `came` after it. Where `is_first` is
+    true, `began` gets the instance with that item.
 
     The original runs below two `map`s, which are written in C and leave no frame. They let all exceptions pass, and
     StopIteration, too.
     """
 
+    def pass_on(instance: object, item: object) -> object:
+        came[0](instance)
+        return item
+
+    def pass_first(instance: object, item: object) -> object:
+        came[0](instance)
+        began[0]((instance, item))
+        return item
+
     def take(_self: object, instance: object, _owner: type | None = None) -> Any:
         if instance is None:
             return original
-
-        first = wanted(instance)
-
-        def pass_on(item: object) -> object:
-            came(instance)
-            if first:
-                began((instance, item))
-            return item
-
-        return map(pass_on, map(original, (instance,))).__next__
+        return map(pass_first if is_first(instance) else pass_on, (instance,), map(original, (instance,))).__next__
 
     return type("next_hook", (), {"__get__": take})()

@@ -72,18 +72,21 @@ class PageWriter:
         A phase ends with the next event: "forward" lasts until the backward, "backward" until the optimizer begins.
         "computing" is a rank that has a batch and has sent no event since: without DDP or FSDP its forward sends none.
         """
-        bus.subscribe("data", self.ticker(DATA, ASKS))
-        bus.subscribe("batch", self.ticker(COMPUTING, BATCHES))
-        bus.subscribe("data-end", self.ticker(OTHER, DATA_ENDS))
+        for event, tick in (
+            ("data", self.ticker(DATA, ASKS)),
+            ("batch", self.ticker(COMPUTING, BATCHES)),
+            ("data-end", self.ticker(OTHER, DATA_ENDS)),
+            ("forward", self.ticker(FORWARD, FORWARDS)),
+            ("backward", self.ticker(BACKWARD, BACKWARDS)),
+            ("optimizer", self._optimizer_begins()),
+            ("step", self.ticker(OTHER, STEPS)),
+            ("save", self.ticker(SAVING, SAVES)),
+            ("save-end", self.ticker(OTHER)),
+            ("replay", self._replayed()),
+        ):
+            bus.subscribe(event, tick, never_raises=True)
         bus.subscribe("pass", self.pass_begins)
         bus.subscribe("data-end", self.pass_ends)
-        bus.subscribe("forward", self.ticker(FORWARD, FORWARDS))
-        bus.subscribe("backward", self.ticker(BACKWARD, BACKWARDS))
-        bus.subscribe("optimizer", self._optimizer_begins())
-        bus.subscribe("step", self.ticker(OTHER, STEPS))
-        bus.subscribe("save", self.ticker(SAVING, SAVES))
-        bus.subscribe("save-end", self.ticker(OTHER))
-        bus.subscribe("replay", self._replayed())
 
     def ticker(self, phase: int, count: int | None = None) -> Callable[[object], None]:
         """A function that begins a phase and increments a count (STEPS, BATCHES, …); it ignores its argument.

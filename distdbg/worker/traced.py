@@ -10,33 +10,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Callback = list[Callable[[Any], None]]
 
-def unless_traced(deliver: Callable[[Any], None]) -> Callable[..., None]:
-    """Delivers its first argument; in a traced region a constant `if`, which leaves nothing behind."""
+
+def unless_traced(callback: Callback) -> Callable[..., None]:
+    """Calls back with its first argument; in a traced region a constant `if`, which leaves nothing behind."""
     from torch.compiler import is_dynamo_compiling
 
     def deliver_first(subject: object, *_others: object) -> None:
         if not is_dynamo_compiling():
-            deliver(subject)
+            callback[0](subject)
 
     return deliver_first
 
 
-def method(original: Callable[..., Any], callback: Callable[[Any], None]) -> property:
+def method(original: Callable[..., Any], callback: Callback) -> property:
     """For a class in place of a method: calls back with the instance whenever the method is looked up in one.
 
-    It returns no bound method: torch.compile would look that up again, and so without end.
+    In a traced region it does not call back. It returns no bound method: torch.compile would look that up again, and so
+    without end.
     """
     from functools import partial
 
+    from torch.compiler import is_dynamo_compiling
+
     def take(instance: object) -> object:
-        callback(instance)
+        if not is_dynamo_compiling():
+            callback[0](instance)
         return partial(original, instance)
 
     return property(take)
 
 
-def called_by(original: Callable[..., Any], by: tuple[str, ...], callback: Callable[[Any], None]) -> Callable[..., Any]:
+def called_by(original: Callable[..., Any], by: tuple[str, ...], callback: Callback) -> Callable[..., Any]:
     """For a module in place of a helper that raises nothing: calls back with its caller's frame, if it is in `by`."""
     from sys import _getframe
 
@@ -46,7 +52,7 @@ def called_by(original: Callable[..., Any], by: tuple[str, ...], callback: Calla
         if not is_dynamo_compiling():
             frame = _getframe(1)
             if frame.f_code.co_name in by:
-                callback(frame)
+                callback[0](frame)
         return original(*args, **kwargs)
 
     return replacement

@@ -281,15 +281,41 @@ def test_a_subscriber_that_raises_is_dropped_and_the_others_stay():
 
     for subscriber in (heard.append, broken, heard.append):
         bus.subscribe("step", subscriber)
-    deliver = bus.channel("step")
-    deliver("one")
-    deliver("two")
+    channel = bus.channel("step")
+    channel[0]("one")
+    channel[0]("two")
     assert heard == ["one", "one", "two", "two"]
     ((event, who, error),) = dropped
     assert (event, who, str(error)) == ("step", broken, "broken")
     bus.clear()
-    deliver("three")
+    channel[0]("three")
     assert len(heard) == 4
+
+
+def test_a_hook_calls_one_that_never_raises_itself_while_it_is_alone():
+    """A frame less, in a step of half a millisecond; what comes, goes, is muted or raises is heard of all the same."""
+    first, second, dropped = [], [], []
+    bus = Bus(ImportWatch(lambda *_: None), lambda *what: dropped.append(what))
+    channel, tick = bus.channel("step"), first.append
+    bus.subscribe("step", tick, never_raises=True)
+    assert channel[0] is tick
+    bus.subscribe("step", second.append)
+    channel[0](1)
+    unmute = bus.mute("step", "save")
+    channel[0](2)
+    unmute()
+    channel[0](3)
+    bus.unsubscribe("step", second.append)
+    assert channel[0] is tick
+    channel[0](4)
+    bus.subscribe("step", second.remove)
+    channel[0](5)
+    assert channel[0] is tick, "alone again: the other one raised"
+    channel[0](6)
+    assert (first, second, len(dropped)) == ([1, 3, 4, 5, 6], [1, 3], 1)
+    bus.unsubscribe("step", tick)
+    channel[0](7)
+    assert first[-1] == 6
 
 
 def test_an_iterator_that_calls_its_base_is_heard_once():
@@ -317,7 +343,7 @@ def test_an_iterator_that_calls_its_base_is_heard_once():
     heard = []
 
     def channel(event):
-        return lambda _subject: heard.append(event)
+        return [lambda _subject: heard.append(event)]
 
     loaders(SimpleNamespace(_BaseDataLoaderIter=Items), channel)
     stateful_loaders(SimpleNamespace(__name__=__name__, a=CallingDataLoaderIter, b=OwnDataLoaderIter), channel)

@@ -54,7 +54,7 @@ class Stand:
         self.runner.subscriber_failed(subscriber, error)
 
     def hear(self, event, subject):
-        self.bus.channel(event)(subject)
+        self.bus.channel(event)[0](subject)
 
 
 class Subject:

@@ -167,7 +167,7 @@ def test_a_phases_figures_are_those_at_its_end(session, cuda):
         session.steps = step
         for event, size in zip(("backward", "optimizer", "step"), sizes, strict=True):
             cuda.stats["allocated_bytes"]["all"] = {"current": size, "peak": 120}
-            tell[event](None)
+            tell[event][0](None)
     first = session.said("memory")[0]
     assert first["step"] == 1 and list(first["phases"]) == ["forward", "backward", "optimizer"]
     assert [p["MA"] for p in first["phases"].values()] == [100, 50, 60]
@@ -197,9 +197,9 @@ def test_step_and_phase_stand_beside_each_event(session, cuda, texts):
     cuda.begin()
     MemoryWatch(session, range(0))
     for event in ("backward", "optimizer"):
-        session.bus.channel(event)(None)
+        session.bus.channel(event)[0](None)
     session.steps = 1
-    session.bus.channel("step")(None)
+    session.bus.channel("step")[0](None)
     assert texts[1:] == ["ddbg 1 b", "ddbg 1 o", "ddbg 2 f"]
     assert all(re.fullmatch(r"ddbg \d+ [fbo]", text) and len(text) < 16 for text in texts[1:])
 
@@ -207,18 +207,18 @@ def test_step_and_phase_stand_beside_each_event(session, cuda, texts):
 def test_what_the_script_has_put_there_stays(session, cuda, texts):
     cuda.begin()
     MemoryWatch(session, range(0))
-    session.bus.channel("backward")(None)
+    session.bus.channel("backward")[0](None)
     texts.append("its own")
-    session.bus.channel("optimizer")(None)
+    session.bus.channel("optimizer")[0](None)
     assert texts[-1] == "its own"
     texts.append("")
-    session.bus.channel("step")(None)
+    session.bus.channel("step")[0](None)
     assert texts[-1].startswith("ddbg")
 
 
 def test_without_a_history_nothing_is_marked(session, cuda, texts):
     MemoryWatch(session, range(0))
-    session.bus.channel("backward")(None)
+    session.bus.channel("backward")[0](None)
     assert texts == [""], "CUDA has not begun"
 
 
@@ -227,8 +227,8 @@ def test_with_accumulation_a_phase_has_the_highest_of_its_ends(session, cuda):
     MemoryWatch(session, range(0))
     for size in (10, 90, 40):
         cuda.stats["allocated_bytes"]["all"]["current"] = size
-        session.bus.channel("backward")(None)
-    session.bus.channel("step")(None)
+        session.bus.channel("backward")[0](None)
+    session.bus.channel("step")[0](None)
     assert session.said("memory")[0]["phases"]["forward"]["MA"] == 90
 
 
@@ -241,11 +241,11 @@ def test_an_epochs_end_is_a_phase_of_its_own_and_counted_whether_it_has_a_line_o
     def epoch(step, size, due):
         session.steps, watch._on = step, True
         for event in ("backward", "optimizer", "step"):
-            tell[event](None)
+            tell[event][0](None)
         watch._due = due
         session.page.epochs = lambda: step // 4
         cuda.stats["allocated_bytes"]["all"] = {"current": size, "peak": 900}  # what an evaluation has left behind
-        tell["data-end"](None)
+        tell["data-end"][0](None)
 
     epoch(4, 70, due=1 << 62)
     assert [line["step"] for line in session.said("memory")] == [4], "so soon after a line there is none"
@@ -263,7 +263,7 @@ def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
     step = session.bus.channel("step")
     for number in range(5000):
         session.steps = number
-        step(None)
+        step[0](None)
     assert 1 <= len(session.said("memory")) < 500
 
 

@@ -28,16 +28,16 @@ class Loop:
 
     def through(self, loader, most, *, trains=True):
         taken, iterator = [], iter(loader)
-        self.bus.channel("pass")(iterator)
+        self.bus.channel("pass")[0](iterator)
         for batch in iterator:
             if not taken:
-                self.bus.channel("pass-begins")((iterator, batch))
+                self.bus.channel("pass-begins")[0]((iterator, batch))
             taken.append(batch[0].flatten().tolist() if isinstance(batch, (list, tuple)) else batch.flatten().tolist())
             if trains:
                 self.repeating.backward()
             if len(taken) == most:
                 return taken
-        self.bus.channel("data-end")(iterator)
+        self.bus.channel("data-end")[0](iterator)
         return taken
 
 
@@ -101,7 +101,7 @@ def test_each_is_a_copy_and_no_random_number_is_drawn(loop):
     torch.manual_seed(0)
     iterator = iter(numbers(shuffle=True))
     batch = next(iterator)
-    loop.bus.channel("pass-begins")((iterator, batch))
+    loop.bus.channel("pass-begins")[0]((iterator, batch))
     wanted, state = batch[0].clone(), torch.get_rng_state()
     loop.repeating.backward()
     for _ in range(3):

@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path):
     assert page.last_event_ns <= called.last_event_ns == called.call_ns
     assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
     subscribers = {}
-    writer.subscribe(SimpleNamespace(subscribe=subscribers.setdefault))
+    writer.subscribe(SimpleNamespace(subscribe=lambda event, tick, **_: subscribers.setdefault(event, tick)))
     subscribers["replay"](None)
     replayed = read_page(path.read_bytes())
     assert (replayed.replays, replayed.phase, replayed.heard) == (1, "other", called.heard + 1)

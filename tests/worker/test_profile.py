@@ -54,7 +54,7 @@ class Trained:
 
     def hear(self, *events):
         for event in events:
-            self.bus.channel(event)(None)
+            self.bus.channel(event)[0](None)
 
     def steps(self, count):
         for _ in range(count):

@@ -40,7 +40,7 @@ class Rank:
         return True
 
     def hear(self, event, subject):
-        self.bus.channel(event)(subject)
+        self.bus.channel(event)[0](subject)
 
     def backward(self, loss):
         class Frame:

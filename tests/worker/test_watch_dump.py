@@ -63,12 +63,12 @@ class Rank:
         class Frame:
             f_locals = {"tensors": (loss,)}  # noqa: RUF012
 
-        self.bus.channel("backward")(Frame)
+        self.bus.channel("backward")[0](Frame)
         loss.backward()
-        self.bus.channel("optimizer")(optimizer)
+        self.bus.channel("optimizer")[0](optimizer)
         optimizer.step()
         optimizer.zero_grad()
-        self.bus.channel("step")(optimizer)
+        self.bus.channel("step")[0](optimizer)
 
 
 class Net(torch.nn.Module):
@@ -151,7 +151,7 @@ def test_the_watched_training_draws_no_number_and_keeps_one_batch_at_most(rank, 
     net({"x": x})
     del x
     assert held() is not None
-    rank.bus.channel("step")(optimizer)
+    rank.bus.channel("step")[0](optimizer)
     assert held() is None
     assert torch.equal(states, torch.get_rng_state())
 

@@ -43,7 +43,7 @@ class Rank:
         return True
 
     def hear(self, event, subject):
-        self.bus.channel(event)(subject)
+        self.bus.channel(event)[0](subject)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class Rank:
         return list(modules.values()), optimizers, self.compiled
 
     def hear(self, event, subject=None):
-        self.bus.channel(event)(subject)
+        self.bus.channel(event)[0](subject)
 
 
 @pytest.fixture

@@ -123,11 +123,11 @@ def test_a_forward_that_raises_is_reported_as_far_as_it_came(rank):
 def test_a_model_that_is_saved_or_compiled_meets_none_of_it(rank):
     net = Net()
     rank.watch.model(net)
-    rank.bus.channel("save")(None)
+    rank.bus.channel("save")[0](None)
     file = io.BytesIO()
     torch.save(net.inner, file)
     assert hooks(net) == 0 and b"distdbg" not in file.getvalue()
-    rank.bus.channel("forward")(net)
+    rank.bus.channel("forward")[0](net)
     compiled = torch.compile(lambda x: net.inner(x) + 1, backend="eager", fullgraph=True)
     assert compiled(torch.randn(2, 4)).shape == (2, 8)
     compiled = torch.compile(lambda x: net({"x": x, "more": (x, None)})["logits"], backend="eager", fullgraph=True)
