@@ -213,14 +213,14 @@ def test_two_jobs_of_mpirun_at_once(tmp_path, need):
 def test_a_run_of_ours_is_asked_through_its_directory(start, distdbg, tmp_path):
     words = ["--hang-timeout", "off", "--nodes", "2", "--nproc-per-node", "2", "--grace", "1", "--on-hang", "report"]
     through_parent = f"../{tmp_path.name}/x"
-    start("distdbg", "launch", *words, "--run-dir", through_parent, HANGS)
+    launcher = start("distdbg", "launch", *words, "--run-dir", through_parent, HANGS)
     run = RunDir(tmp_path / "x")
+    wait_until(lambda: ranks_of(launcher), 120)
 
     def stands():
         """Nothing has moved for ten seconds, and it is said to be a hang."""
-        if not run.path.exists():
-            return None
-        done = distdbg("hang-dump", through_parent, "--json", "--interval", "0.5")
+        time.sleep(3)
+        done = distdbg("hang-dump", through_parent, "--json", "--interval", "0.5", "--native", "0")
         return done if done.code == 10 else None
 
     done = wait_until(stands, 120)

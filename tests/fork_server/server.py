@@ -1,13 +1,14 @@
 """A Python that has imported torch, and forks where a test's command would start one.
 
 A job of four ranks imports torch six times: that is most of what a test of a launch costs. Commands of three kinds are
-forked (`_STARTERS`, `_RANK`): the launcher, its agents with their torchrun, and the ranks. Each of the former forks a
-server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these kinds.
+forked: the launcher, its agents with their torchrun (`_STARTERS`), what takes a dump (`_CAPTURE`), and the ranks
+(`_RANK`). Each starter forks a server of its own as its first act, while it has no thread, and asks that one when it
+starts a Python of these kinds.
 
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
-by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Two
-things differ: torch is there before it is imported, and the outermost frame of a rank, which is boot.py's, is there
-twice (this file is compiled under that name).
+by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Three
+things differ: torch is there before it is imported, the outermost frame of a rank, which is boot.py's, is there twice
+(this file is compiled under that name), and all but ranks end without taking torch apart (`_end`).
 
     python -u server.pyc FD      FD: a socket, a request in each packet
 """
@@ -15,14 +16,17 @@ twice (this file is compiled under that name).
 from __future__ import annotations
 
 import array
+import atexit
 import builtins
 import ctypes
 import faulthandler
 import fcntl
+import importlib
 import importlib.util
 import inspect
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -40,7 +44,14 @@ _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: igno
 BOOT = f"{_PACKAGE}/worker/boot.py"
 #: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
 _STARTERS = (["-m", "distdbg", "launch"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
+_CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
 _RANK = [BOOT]
+#: What these commands import of ours one by one, and where.
+_LOADED = ("cli.launch", "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends.choosing",
+           "launch.backends.local.backend", "launch.backends.local.nodes", "launch.backends.slurm.backend",
+           "launch.backends.ssh.backend", "launch.plan.program", "launch.plan.quick_preflight", "launch.io.control",
+           "collect.files.sources", "collect.machine.versions")  # fmt: skip
+_WHOLLY_LOADED = ("collect/runs", "diagnosis", "lint", "launch/agent")
 #: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
 _READ_AT_START = (
     "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "TORCH_LOGS", "TORCHDYNAMO",
@@ -96,11 +107,15 @@ def _is_rank(words: list[str]) -> bool:
     return _arguments(words)[:1] == _RANK
 
 
+def _is_starter(words: list[str]) -> bool:
+    return any(_arguments(words)[: len(starter)] == starter for starter in _STARTERS)
+
+
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
     if not words or words[0] != sys.executable:
         return None
     if not _is_rank(words):  # the others compute nothing
-        if not any(_arguments(words)[: len(starter)] == starter for starter in _STARTERS):
+        if not _is_starter(words) and _arguments(words)[:1] != _CAPTURE:
             return None
         environment = {**environment, "OMP_NUM_THREADS": "1"}
     return servers.get(kind_of(environment))
@@ -188,7 +203,7 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
     for number, descriptor in zip(request.numbers, kept, strict=True):
         os.dup2(descriptor, number)
     _close_all_but(*request.numbers)
-    if not _is_rank(request.words):
+    if _is_starter(request.words):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         if os.fork() == 0:
@@ -201,6 +216,9 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
             return theirs if os.getppid() == parent else None
         theirs.close()
         use({_kind: ours})
+    if _is_rank(request.words):  # what it loads of these is its own
+        for name in [name for name in sys.modules if name.startswith("distdbg.worker")]:
+            del sys.modules[name]
     os.environ.clear()
     os.environ.update(request.environment)
     _show(request.words, request.environment)
@@ -255,6 +273,39 @@ def main_module(words: list[str]) -> None:
         main.__loader__ = SourceFileLoader("__main__", words[0])
 
 
+def load_all() -> None:
+    """What the commands import one by one, and the page's templates, which are compiled when they are first used."""
+    import torch._dynamo  # DistributedDataParallel and optimizers import it
+    import torch.distributed.run  # noqa: F401
+    from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous  # noqa: F401
+
+    from distdbg.report.page import renderer
+
+    # Who called, for events that nobody gets: torch looks through all modules for it, at each step of a rendezvous.
+    dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
+    for name in _LOADED:
+        importlib.import_module(f"distdbg.{name}")
+    for folder in _WHOLLY_LOADED:
+        for found in pkgutil.walk_packages([f"{_PACKAGE}/{folder}"], f"distdbg.{folder.replace('/', '.')}."):
+            importlib.import_module(found.name)
+    for name in renderer.environment().list_templates(["html"]):
+        renderer.environment().get_template(name)
+
+
+def _end(code: object) -> None:
+    """As the interpreter ends, but for taking its modules apart: torch's are half a second of work."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            code = 120
+    os._exit(int(code or 0) & 0xFF)  # type: ignore[call-overload]
+
+
 if __name__ == "__main__":
     import gc
 
@@ -262,14 +313,7 @@ if __name__ == "__main__":
     _show(sys.orig_argv, os.environ)
     requests.send(b"this file is read, and forks are possible")
 
-    import torch._dynamo  # DistributedDataParallel and optimizers import it
-    import torch.distributed.run  # noqa: F401
-
-    import distdbg.cli.launch
-    import distdbg.collect.runs.report_files
-    import distdbg.diagnosis.verdict
-    import distdbg.launch.agent.agent  # noqa: F401
-
+    load_all()
     gc.collect()
     gc.freeze()
     while requests is not None:
@@ -277,7 +321,19 @@ if __name__ == "__main__":
         requests = become(request, kept)
     words = _arguments(request.words)
     main_module(words)
-    if words[0] == "-m":
-        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
-    else:
-        exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
+    try:
+        if words[0] == "-m":
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
+        else:
+            exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
+    except SystemExit as end:
+        if _is_rank(request.words) or not isinstance(end.code, int | None):
+            raise
+        _end(end.code)
+    except Exception:
+        if _is_rank(request.words):
+            raise
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        _end(1)
+    if not _is_rank(request.words):
+        _end(0)

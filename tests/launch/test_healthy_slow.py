@@ -10,7 +10,7 @@ from tests.conftest import environment_in, nodes_of, processes_of
 from tests.launch.watch.test_hang import Launch
 
 HEALTHY = sorted((Path(__file__).parents[1] / "programs" / "healthy_slow").glob("*.py"))
-#: Quiet for 20 s and more, and excused whatever the timeout: bytes move, or all ranks compute.
+#: Quiet for five times as long and more, and excused whatever the timeout: bytes move, or all ranks compute.
 EXCUSED = {"long_checkpoint", "downloads_in_a_child", "prints_a_lot", "long_evaluation", "slow_first_step",
            "builds_an_extension"}  # fmt: skip
 #: No step, or no collective of some ranks, for much longer than this; but some rank is heard in between.

@@ -1,6 +1,6 @@
 """Rank 2 alone compiles again at step 20, for a new shape. Fools a timeout learned from the steps before.
 
-Quiet for: 25 s
+Quiet for: 18 s
 Verdict: none; exit: 0
 """
 
@@ -14,7 +14,7 @@ compiled = {8: True}
 
 
 def compile_for(length):
-    end = time.monotonic() + 25
+    end = time.monotonic() + 18
     while time.monotonic() < end:
         hash(tuple(range(length * 1000)))
     compiled[length] = True
