@@ -1,4 +1,4 @@
-"""All ranks evaluate for a quarter of a minute without a single collective, and burn CPU. Fools "no collective for 10 s".
+"""All ranks evaluate for 15 s without a single collective, and burn CPU. Fools "no collective for 10 s".
 
 Quiet for: 15 s
 Verdict: none; exit: 0
