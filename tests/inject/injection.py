@@ -53,10 +53,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Injection:
+    """`rank` is None for a line that every rank runs: no fault, then."""
+
     client: Path
     fault: Fault
     place: str
-    rank: int
+    rank: int | None
     world: int
 
     def __str__(self) -> str:
@@ -96,7 +98,8 @@ class Injection:
         source = self.client.read_text()
         found = next(m for m in _PLACE.finditer(source) if m["place"] == self.place)
         inner = found["indent"] + "    "
-        condition = f'if os.environ["RANK"] == "{self.rank}" and next(_hits) == {self.hit}:'
+        mine = "" if self.rank is None else f'os.environ["RANK"] == "{self.rank}" and '
+        condition = f"if {mine}next(_hits) == {self.hit}:"
         note = '_pathlib.Path(os.environ["PLANTED"]).touch()'
         planted = f"{found['indent']}{condition}\n{inner}{note}\n{inner}{self.fault.line}"
         source = source[: found.start()] + planted + source[found.end() :]
@@ -126,12 +129,15 @@ class Outcome:
         return decided and self.line and self.code and not self.orphans
 
 
+def places(client: Path) -> list[str]:
+    return [m["place"] for m in _PLACE.finditer(client.read_text())]
+
+
 def all_injections() -> Iterator[Injection]:
     """Every client, place and fault that go together, in turn on each rank of two, and of three or four ranks."""
     turns = itertools.cycle(((2, 1), (4, 2), (2, 0), (3, 1), (2, 1), (4, 3)))
     for client in CLIENTS:
-        places = [m["place"] for m in _PLACE.finditer(client.read_text())]
-        for fault, place in itertools.product(FAULTS, places):
+        for fault, place in itertools.product(FAULTS, places(client)):
             if place in fault.places:
                 world, rank = next(turns)
                 if client.stem in _DRIVERS:
