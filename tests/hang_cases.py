@@ -54,7 +54,7 @@ def made(
                 page=PageReading(**numbers) if (numbers := pages[number] if pages else page) else None,
                 threads=(*own, *(t(pid) for t in threads)),
                 recorder=log(rank) if callable(log) else log,
-                children={pid: ProcessState(**seen) for pid, seen in (children or {}).items()},
+                children={child: ProcessState(**seen) for child, seen in (children or {}).items()},
                 missing=missing or {},
                 threads_path="stacks",
             )

@@ -53,7 +53,7 @@ def _check_of(name: str, rows: Sequence[GuardRow]) -> Callable[[RunEvidence], It
             fields = found[0].fields
             row = next((row for row in rows if row.when(fields)), None)
             if row is not None:
-                words = _Words({name: _Word(value) for name, value in {**fields, "place": place(found[0])}.items()})
+                words = _Words({key: _Word(value) for key, value in {**fields, "place": place(found[0])}.items()})
                 summary, cause = row.summary.format_map(words), row.cause.format_map(words)
                 yield observe(evidence, name, found, summary, cause, remedy=row.remedy, severity=row.severity,
                               confidence=row.confidence)  # fmt: skip

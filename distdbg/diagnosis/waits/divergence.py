@@ -67,7 +67,7 @@ def divergence_of(evidence: RunEvidence) -> Divergence | None:
         return None
     if hang.mismatch is not None:
         return _of_mismatch(evidence, hang)
-    return _of_forming(hang)
+    return _of_forming(hang) or _of_stacks(hang)
 
 
 def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
@@ -175,6 +175,26 @@ def _of_forming(hang: Hang) -> Divergence | None:
         sides = ((hang.standings[few[0]].function, few), ("another operation", many))
         found = Divergence(Kind.MISMATCH, few, many, sides)
         return _conditional(hang, few, many, found) or found
+    return None
+
+
+def _of_stacks(hang: Hang) -> Divergence | None:
+    """Two sides wait for one another in other collectives, and no recorder tells their groups: where one side alone is
+    in a branch of an `if` about its rank, that collective is one too many. Groups in another order need no such `if`.
+    """
+    for circle in hang.circles:
+        waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
+        sides: dict[str, list[int]] = {}
+        for rank in _beside(hang, set(circle)):
+            sides.setdefault(hang.standings[rank].function, []).append(rank)
+        collective = all(hang.standings[rank].doing is Doing.COLLECTIVE for rank in circle)
+        if len(sides) != 2 or not collective or not all(wait.by_stacks for wait in waits):
+            continue
+        (_, one), (_, other) = told = tuple((function, tuple(ranks)) for function, ranks in sides.items())
+        for few, many in ((one, other), (other, one)):
+            if _branch_of(hang, few, many) is not None and _branch_of(hang, many, few) is None:
+                found = Divergence(Kind.MISMATCH, few, many, told, "by the stacks alone", sure=False)
+                return _conditional(hang, few, many, found)
     return None
 
 

@@ -156,6 +156,21 @@ def test_other_collectives_by_the_stacks_alone_are_a_circle_only_likely():
     assert "ranks that call other collectives of the same group look like this, too" in found.cause
 
 
+@pytest.mark.parametrize(
+    ("rest", "verdict"),
+    [
+        ("dist.all_reduce(x)", ("rank-conditional-collective", (0,))),
+        ("if dist.get_rank() == 1:\n    dist.all_reduce(x)", ("group-deadlock", (0, 1, 2, 3))),  # each as it was meant
+    ],
+)
+def test_one_side_in_a_branch_for_its_rank_is_apart_by_the_stacks_alone(rest, verdict):
+    source = "\n" * 24 + f"if dist.get_rank() == 0:\n    dist.barrier()\n{rest}\n"
+    line = 27 if rest.startswith("dist") else 28
+    ranks = {r: made(c10d("barrier") if r == 0 else c10d("all_reduce", line)) for r in range(4)}
+    (found,) = build_report(evidence(ranks, sources={SCRIPT: source})).findings
+    assert ((found.id, found.ranks), found.confidence) == (verdict, "likely")
+
+
 def test_different_roots_are_a_mismatch_and_no_cut_network():
     logs = {"log": recorder(SIGNATURES, history(9, waiting=True, operation="gather"))}
     ranks = {r: made(c10d("gather"), calls=[rooted("gather", 3 if r == 3 else 0)], **logs) for r in range(4)}
