@@ -15,7 +15,7 @@ import sys
 _LOOK = """
 import tempfile, time
 from pathlib import Path
-import distdbg.cli.launch, distdbg.launch.run
+import distdbg.cli.commands.launch, distdbg.launch.run
 from distdbg.rundir import create_run_dir
 with tempfile.TemporaryDirectory() as folder:
     run = create_run_dir("cost", parent=Path(folder))

@@ -221,7 +221,7 @@ WRITES_BY_ITSELF = {
     "distdbg/worker/guards/shared/atomic_saves.py": "renames the user's checkpoint, which torch.save wrote",
     "distdbg/worker/guards/checkpoints.py": "keeps the user's checkpoints; claims are node-local",
     "distdbg/shrink/checkpoint/staging.py": "renames a finished folder, not a file",
-    "distdbg/cli/runs.py": "renames a run that is about to be removed",
+    "distdbg/cli/commands/runs.py": "renames a run that is about to be removed",
     "distdbg/launch/agent/node.py": "makes the node-local folder",
     "distdbg/launch/agent/follower.py": "holds the FIFOs that it reads open",
     "distdbg/launch/hang_dump.py": "copies a finished dump into a new or empty folder",
@@ -270,9 +270,9 @@ def test_files_are_written_by_one_module() -> None:
 BACKENDS = {"local", "ssh", "slurm"}
 #: Files that compare with a backend's name, or use it as a key, and why that is no branch of a launch.
 NAMES_A_BACKEND = {
-    "distdbg/cli/hang_dump.py": "--slurm-job is Slurm's own option",
-    "distdbg/cli/launch.py": "the key `slurm` of the settings",
-    "distdbg/cli/slurm_script.py": "it prints Slurm's batch script",
+    "distdbg/cli/commands/hang_dump.py": "--slurm-job is Slurm's own option",
+    "distdbg/cli/commands/launch.py": "the key `slurm` of the settings",
+    "distdbg/cli/commands/slurm_script.py": "it prints Slurm's batch script",
     "distdbg/job_file.py": "the key `slurm` of a job file",
     "distdbg/settings/settling.py": "the key `slurm` of the settings",
     "distdbg/assets.py": "the folder slurm/",
@@ -327,7 +327,7 @@ def test_a_backend_is_imported_by_its_entry_point_alone() -> None:
 
 
 def test_every_command_is_listed_in_the_readme() -> None:
-    commands = {p.stem.replace("_", "-") for p in (PACKAGE / "cli").glob("*.py") if not p.stem.startswith("_")}
+    commands = {p.stem.replace("_", "-") for p in (PACKAGE / "cli" / "commands").glob("*.py") if p.stem != "__init__"}
     listed = set(re.findall(r"^\| `distdbg ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     assert listed == commands
 

@@ -1,6 +1,6 @@
-"""The command line: one short file a command in this folder, loaded only when it is called.
+"""The command line: one short file a command in `commands/`, loaded only when it is called.
 
-A new command is one file here (`my_command.py` defines `command`); the folder is the list. Its first line,
+A new command is one file there (`my_command.py` defines `command`); the folder is the list. Its first line,
 "`distdbg my-command` (diagnose): what it does.", is its group and its line in `distdbg --help`: no command is imported
 for that.
 """
@@ -19,7 +19,8 @@ from typing import NoReturn
 
 import click
 
-from distdbg.cli._json import Answer, print_failure
+from distdbg.cli import commands
+from distdbg.cli.json_answer import Answer, print_failure
 from distdbg.errors import EXIT_CODES, EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, EXIT_USAGE, DistdbgError, UsageError
 from distdbg.plain_text import clean, shortened
 from distdbg.terminal import guard
@@ -34,15 +35,15 @@ Completion:  eval "$(distdbg completion bash)"
 
 
 class LazyGroup(click.Group):
-    """Finds commands by listing this folder; imports one only when it is asked for."""
+    """Finds commands by listing their folder; imports one only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -60,7 +61,7 @@ class LazyGroup(click.Group):
 
 def head_of(command: str) -> tuple[str, str]:
     """(its group, what it does): the first line of a command's file."""
-    path = Path(__file__).with_name(f"{command.replace('-', '_')}.py")
+    path = Path(commands.__path__[0], f"{command.replace('-', '_')}.py")
     with path.open(encoding="utf-8") as file:
         found = _HEAD.match(file.readline())
     assert found is not None, path

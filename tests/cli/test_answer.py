@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.cli._answer import exit_code
+from distdbg.cli.answer import exit_code
 from distdbg.evidence.rank_set import RankSet
 from distdbg.model import Finding, Report
 from distdbg.report.wording import ranks_words

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from distdbg.cli._answer import progress
+from distdbg.cli.answer import progress
 from distdbg.collect.runs.run_profiles import sets_of
 from distdbg.evidence.trace.marks import step_of
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs

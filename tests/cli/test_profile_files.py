@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.cli.profile import report_on as show
+from distdbg.cli.commands.profile import report_on as show
 from distdbg.collect.files.trace_files import read_trace_file
 from distdbg.report.profile_document import profile_document
 

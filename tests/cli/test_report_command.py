@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from distdbg.assets import asset_dir
-from distdbg.cli.diff import command as diff
-from distdbg.cli.findings import command as findings
-from distdbg.cli.report import command as report
+from distdbg.cli.commands.diff import command as diff
+from distdbg.cli.commands.findings import command as findings
+from distdbg.cli.commands.report import command as report
 from distdbg.diagnosis.rules import all_rules
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from tests.made_run import MadeRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.cli._lsp import server
+from distdbg.cli.lsp import server
 from distdbg.lint.in_editor import marks
 from distdbg.lint.linting import lint_text
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from distdbg.cli.diff import command
+from distdbg.cli.commands.diff import command
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.report.comparison import as_json, compare
 from distdbg.report.text.comparison_text import comparison_text

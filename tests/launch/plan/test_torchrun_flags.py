@@ -146,7 +146,7 @@ def test_the_table_is_torchs_own_parser():
     """Every flag, its spellings, and whether it takes a value; and none of ours has a name of theirs."""
     from torch.distributed.run import get_args_parser
 
-    from distdbg.cli.launch import command
+    from distdbg.cli.commands.launch import command
 
     theirs = {}
     for action in get_args_parser()._actions:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.cli.bisect import _parsed
+from distdbg.cli.commands.bisect import _parsed
 from distdbg.errors import UsageError
 from distdbg.shrink.bisect.command import Varied, varied
 

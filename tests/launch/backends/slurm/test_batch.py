@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.cli.launch import command, read_settings
+from distdbg.cli.commands.launch import command, read_settings
 from distdbg.errors import UsageError
 from distdbg.launch.backends.slurm import batch
 from distdbg.rundir import RunDir

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import JUDGES, exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import html_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import html_option
 from distdbg.errors import UsageError
 
 
@@ -34,21 +34,21 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None, why: 
     mixture: distdbg recognises them by their content. The rank of a file is the number at the end of its name
     (nccl_trace_rank_3, host7_12) or after "rank" in it. No file can execute code, and torch is not needed.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.collect.runs.explaining import load, named_files
     from distdbg.diagnosis.verdict import build_report
     from distdbg.report.run_document import run_document
 
     if why and as_json:
         raise UsageError("--why and --json exclude each other", "Leave out one of them.")
-    evidence = load(named_files(what), _answer.progress())
+    evidence = load(named_files(what), answer.progress())
     report = build_report(evidence)
     page = html_path is not None
     document = run_document(report, evidence, pictures=page or not as_json, whole=page)
-    _answer.show(document, as_json=as_json, html=html_path)
+    answer.show(document, as_json=as_json, html=html_path)
     if why:
         from distdbg.diagnosis.why import trace
         from distdbg.report.text.why_text import why_text
 
         click.echo(f"\n{why_text(trace(evidence), report)}")
-    sys.exit(_answer.exit_code(report))
+    sys.exit(answer.exit_code(report))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._answer import exit_code, readable, show
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import JUDGES, exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import OutputFile, html_option, run_argument
+from distdbg.cli.answer import exit_code, readable, show
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import OutputFile, html_option, run_argument
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.cli._json import json_option
-from distdbg.cli.launch import LaunchCommand, launch, read_settings
-from distdbg.cli.launch import command as launch_command
+from distdbg.cli.commands.launch import LaunchCommand, launch, read_settings
+from distdbg.cli.commands.launch import command as launch_command
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
 from distdbg.rehearse.fitting import GPUS, Fit
 
@@ -192,7 +192,7 @@ _BEFORE = {name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") 
 def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:
     """Rehearse until the answer is known, and show it. The exit code: 0 where something fits, 10 where nothing does,
     else that of a job which ended for another reason than its memory."""
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.rehearse.document import Try, fit_document
     from distdbg.rehearse.reading import read_rehearsal
 
@@ -209,7 +209,7 @@ def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:
             return code or EXIT_OWN_ERROR
         tries.append(Try(value, rehearsed.fits, rehearsed.rehearsal.highest, str(run.path)))
     best = fit.answer({one.value: one.fits for one in tries})
-    _answer.show(fit_document(fit, tries), as_json=as_json)
+    answer.show(fit_document(fit, tries), as_json=as_json)
     return EXIT_FINDINGS if best is None else 0
 
 
@@ -240,8 +240,8 @@ def _guards_of_values() -> tuple[str, ...]:
 
 
 def _show(run: RunDir, devices: str, *, as_json: bool) -> None:
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.rehearse.document import rehearsal_document
     from distdbg.rehearse.reading import read_rehearsal
 
-    _answer.show(rehearsal_document(read_rehearsal(run), devices, verdict=as_json), as_json=as_json)
+    answer.show(rehearsal_document(read_rehearsal(run), devices, verdict=as_json), as_json=as_json)

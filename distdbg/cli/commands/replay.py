@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
 from distdbg.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def command(folder: Path, as_json: bool) -> None:
     DIR is ranks/RRRRR/nonfinite of a run that was launched with --watch numerics --on-nonfinite dump. The model is a
     pickle, and its code is imported and run: use only runs that you trust.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.launch.replay.forward import replay
     from distdbg.launch.replay.replay_report import replay_report
     from distdbg.report.run_document import run_document
@@ -44,5 +44,5 @@ def command(folder: Path, as_json: bool) -> None:
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is no folder", "Name ranks/RRRRR/nonfinite of a run.")
     report = replay_report(replay(folder), str(folder / "about.json"))
-    _answer.show(run_document(report), as_json=as_json)
-    sys.exit(_answer.exit_code(report))
+    answer.show(run_document(report), as_json=as_json)
+    sys.exit(answer.exit_code(report))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import READS, exits
-from distdbg.cli._options import run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import READS, exits
+from distdbg.cli.options import run_argument
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import unguarded

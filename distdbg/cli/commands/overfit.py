@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.cli.launch import LaunchCommand
-from distdbg.cli.launch import command as launch_command
+from distdbg.cli.commands.launch import LaunchCommand
+from distdbg.cli.commands.launch import command as launch_command
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import LAUNCHES, exits
 
 #: A healthy loss of one batch has fallen by far more than a tenth by then.
 _STEPS = 100
@@ -31,7 +31,7 @@ def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[
     The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. The script
     saves its checkpoints as usual: give it another folder if it has an option for that.
     """
-    from distdbg.cli.launch import launch
+    from distdbg.cli.commands.launch import launch
 
     options["overfit_batch"] = options["overfit_batch"] or _STEPS
     code, run = launch(config, dry_run=dry_run, detach=detach, program=program, options=options)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import JUDGES, exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import html_option, run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import html_option, run_argument
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     runs; else every torch job of yours on this machine, whoever launched it. The job continues: a rank is paused for
     about 10 ms per sample, and gets no signal.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.launch.hang_dump import choose, described, looks_at, refuse_blind
     from distdbg.launch.watch.requested_dump import DumpOptions
 
@@ -84,7 +84,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
         return DumpOptions(looks=count, interval=interval, native=native, values=values, within=within)
 
     taken = [_one(target, options(target), output, as_json, html_path) for target in targets]
-    code = _answer.exit_code(*(report for report, _ in taken))
+    code = answer.exit_code(*(report for report, _ in taken))
     if code == EXIT_OK:
         for _, dump in taken:
             refuse_blind(dump)
@@ -94,16 +94,16 @@ def command(  # noqa: PLR0917 -- click passes them by name
 def _one(
     target: Target, options: DumpOptions, output: Path | None, as_json: bool, html_path: Path | None
 ) -> tuple[Report, TakenDump]:
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.diagnosis.verdict import build_report
     from distdbg.launch.hang_dump import take
     from distdbg.report.run_document import run_document
 
-    say = _answer.progress()
+    say = answer.progress()
     dump = take(target, options, output, say)
     report = build_report(dump.evidence)
     say("")
     document = run_document(report, dump.evidence, whole=html_path is not None)
-    _answer.show(document, as_json=as_json, html=html_path)
+    answer.show(document, as_json=as_json, html=html_path)
     click.echo(f"distdbg: the dump is in {dump.folder}", err=True)
     return report, dump

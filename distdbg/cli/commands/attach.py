@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.cli._options import run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.options import run_argument
 from distdbg.rundir import find_run_dir
 
 

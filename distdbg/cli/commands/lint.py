@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import note_json
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
 from distdbg.plain_text import clean
 
@@ -75,7 +75,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     if lsp:
         if paths or fix or form or by_stdin:
             raise UsageError("--lsp serves an editor, which names the files itself", "Name none, and no form.")
-        from distdbg.cli._lsp import serve
+        from distdbg.cli.lsp import serve
 
         serve(settings_for(".", _split(select), _split(ignore), exclude).wanted, everything=everything)
         return

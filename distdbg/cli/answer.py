@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._json import answered
+from distdbg.cli.json_answer import answered
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.model import Report
 from distdbg.rundir import RunDir
 from distdbg.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from distdbg.cli._progress import ProgressBar
+    from distdbg.cli.progress import ProgressBar
     from distdbg.report.document import Document, Renderer
     from distdbg.report.text.screen import Screen
 
@@ -74,7 +74,7 @@ def exit_code(*reports: Report) -> int:
 
 def progress(after_s: float = 1.0) -> ProgressBar:
     """Of this command: on a terminal only, and where it takes longer than that."""
-    from distdbg.cli._progress import ProgressBar
+    from distdbg.cli.progress import ProgressBar
 
     return ProgressBar(after_s)
 

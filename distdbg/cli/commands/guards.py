@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
 
 if TYPE_CHECKING:
     from distdbg.worker.guards import Guard

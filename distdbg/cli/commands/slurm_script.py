@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli.launch import LaunchCommand, read_settings
-from distdbg.cli.launch import command as launch
+from distdbg.cli.commands.launch import LaunchCommand, read_settings
+from distdbg.cli.commands.launch import command as launch
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
 
 _NOT_HERE = ("dry_run", "detach")
 

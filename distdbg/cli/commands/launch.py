@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.cli._options import BackendChoice
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.options import BackendChoice
 from distdbg.launch.plan.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import os
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
 from distdbg.errors import NothingToAnalyse
 from distdbg.launch.plan.environment import (
     Preset,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._options import run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.options import run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.backends import submitted_job

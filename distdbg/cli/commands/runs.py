@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.rundir import RUNS_FOLDER, link_latest, runs_here

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import html_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import html_option
 
 
 @exits(
@@ -35,7 +35,7 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
     """
-    from distdbg.cli._answer import readable, screen, write_page
+    from distdbg.cli.answer import readable, screen, write_page
     from distdbg.collect.runs.whole_run import load_whole_run
     from distdbg.diagnosis.verdict import build_report
     from distdbg.errors import EXIT_FINDINGS, EXIT_OK, NothingToAnalyse, UsageError

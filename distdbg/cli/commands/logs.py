@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import READS, exits
-from distdbg.cli._options import ranks_of, run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import READS, exits
+from distdbg.cli.options import ranks_of, run_argument
 from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
 from distdbg.collect.runs.log_reader import (
     STREAMS,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from distdbg.whole_file import write_whole
 
@@ -65,7 +65,7 @@ def command(
 
 def _parsed(words: tuple[str, ...]) -> Command:
     """The words of a launch by their meaning. torchrun's are those of `distdbg launch`."""
-    from distdbg.cli.launch import command as launch
+    from distdbg.cli.commands.launch import command as launch
     from distdbg.launch.plan.torchrun_flags import normalise
     from distdbg.shrink.bisect.command import Command
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import JUDGES, exits
-from distdbg.cli._json import json_option
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.json_answer import json_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     For a run that has ended, or with FILEs, the existing profiles are read. The traces of all ranks of a run are merged
     into one file for ui.perfetto.dev, on one clock.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.collect.runs.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
     from distdbg.launch.watch.file_requests import living_ranks
@@ -49,7 +49,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     if len(what) > 1 or missing.endswith((".json", ".json.gz")):
         wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
         raise UsageError(wrong, "Name traces, folders of traces, or one run.")
-    run, say = find_run_dir(what[0] if what else None), _answer.progress()
+    run, say = find_run_dir(what[0] if what else None), answer.progress()
     silent: list[Taken] = []
     if ranks or steps or living_ranks(run):
         sets, silent = _asked(run, ranks, steps or 5, within, say)
@@ -69,7 +69,7 @@ def _asked(
     run: RunDir, ranks: str | None, steps: int, within: float, say: Callable[[str], None]
 ) -> tuple[list[ProfileSet], list[Taken]]:
     """What the ranks gave, and the ranks that gave nothing, which are named."""
-    from distdbg.cli._options import ranks_of
+    from distdbg.cli.options import ranks_of
     from distdbg.collect.runs.run_profiles import sets_of
     from distdbg.launch.watch.file_requests import take_profiles
 
@@ -121,12 +121,12 @@ def _merge(found: ProfileSet, say: Callable[[str], None], *, err: bool) -> None:
 
 def report_on(files: list[Path], as_json: bool) -> None:
     """Read traces of any origin. Ends the command: 3 no trace among them, 5 none that can be read."""
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.collect.files.trace_files import read_traces
     from distdbg.report.profile_document import profile_document
 
-    say = _answer.progress()
+    say = answer.progress()
     document = profile_document(*read_traces(files, say))
     say("")
-    _answer.show(document, as_json=as_json)
-    sys.exit(_answer.exit_code(document.report))
+    answer.show(document, as_json=as_json)
+    sys.exit(answer.exit_code(document.report))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import JUDGES, exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import OutputFile, html_option, ranks_of, run_argument
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import OutputFile, html_option, ranks_of, run_argument
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def analyze(
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. For one run it also
     reports the memory of each rank over its steps.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.collect.files.snapshot_files import read_snapshots
     from distdbg.report.memory_report import memory_document, memory_report
 
-    say = _answer.progress()
+    say = answer.progress()
     say("reading the snapshots")
     run, known = _whole_run(what)
     found = read_snapshots(what, needed=not known)
@@ -60,18 +60,18 @@ def analyze(
     if html_path is not None:
         from distdbg.report.page.memory_page import memory_page
 
-        _answer.write_page(html_path, memory_page(report, found.answers))
+        answer.write_page(html_path, memory_page(report, found.answers))
     if svg_path is not None or png_path is not None:
-        from distdbg.cli._png import png
+        from distdbg.cli.png import png
         from distdbg.report.page.memory_svg import memory_svg
 
         picture = memory_svg(found.answers)
         if svg_path is not None:
-            _answer.write_page(svg_path, picture)
+            answer.write_page(svg_path, picture)
         if png_path is not None:
-            _answer.write_page(png_path, png(picture))
-    _answer.show(memory_document(report, found.answers, known), as_json=as_json)
-    sys.exit(_answer.exit_code(report))
+            answer.write_page(png_path, png(picture))
+    answer.show(memory_document(report, found.answers, known), as_json=as_json)
+    sys.exit(answer.exit_code(report))
 
 
 def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
@@ -104,13 +104,13 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     On CUDA it is torch's own snapshot, with a history if the run was launched with --memory; the host's memory is
     always included. A rank stops while its snapshot is written, without CUDA for about 0.1 s.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
     from distdbg.launch.watch.file_requests import take_snapshots
     from distdbg.rundir import find_run_dir
 
     wanted = ranks_of("--ranks", ranks)
-    say = _answer.progress()
+    say = answer.progress()
     taken = take_snapshots(find_run_dir(run), wanted, within, say)
     say("")
     for one in taken:
@@ -166,11 +166,11 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     """
     import json
 
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.report.text.estimate_text import estimate_text, fits_text
     from distdbg.shrink.estimate import estimating, fitting
 
-    say = _answer.progress()
+    say = answer.progress()
     gpu = None if card is None else fitting.card(card)
     wanted = estimating.EstimateRequest(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 
@@ -213,7 +213,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     """
     import json
 
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.collect.files.snapshot_files import read_one
     from distdbg.evidence.memory.diff import difference
     from distdbg.model import Report
@@ -235,7 +235,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
         report = plain(Report(None, ()))
         click.echo(json.dumps({**report, "diff": diff_plain(one, other, found)}, indent=1, allow_nan=False))
         return
-    click.echo("\n".join(diff_lines(one, other, found, _answer.screen())))
+    click.echo("\n".join(diff_lines(one, other, found, answer.screen())))
 
 
 def _numbers(option: str, words: str | None) -> list[int]:

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import exits
-from distdbg.cli._json import json_option
-from distdbg.cli._options import BackendChoice
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import exits
+from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import BackendChoice
 
 
 @exits(
@@ -45,13 +45,13 @@ def command(  # noqa: PLR0917 -- click passes them by name
     """Check the nodes of a job before it starts: names, ports, interfaces, clocks, disks, limits, versions, GPUs, and
     a real all-reduce over them. Run it where you will launch the job, with the same environment.
     """
-    from distdbg.cli import _answer
+    from distdbg.cli import answer
     from distdbg.launch.preflight import ask
     from distdbg.report.json_form import dumps
     from distdbg.report.preflight_report import preflight_report
     from distdbg.report.text.preflight_text import render_preflight
 
-    say = _answer.progress()
+    say = answer.progress()
     named = tuple(part.strip() for part in hosts.split(",") if part.strip()) if hosts is not None else ()
     options = ("-F", ssh_config) if ssh_config else ()
     preflight = ask(on, nodes, named, port=port or 0, ssh_options=options, reduce=reduce, say=say)
@@ -60,5 +60,5 @@ def command(  # noqa: PLR0917 -- click passes them by name
     if as_json:
         click.echo(dumps(report), nl=False)
     else:
-        click.echo(render_preflight(report, preflight, _answer.screen()))
-    sys.exit(_answer.exit_code(report))
+        click.echo(render_preflight(report, preflight, answer.screen()))
+    sys.exit(answer.exit_code(report))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli._examples import examples
-from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.cli._json import answered, note_json
-from distdbg.cli.launch import LaunchCommand
-from distdbg.cli.launch import command as launch_command
+from distdbg.cli.commands.launch import LaunchCommand
+from distdbg.cli.commands.launch import command as launch_command
+from distdbg.cli.examples import examples
+from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.json_answer import answered, note_json
 from distdbg.errors import EXIT_NOTHING, EXIT_OK
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command(
 
 def _launch(config: Path | None, options: dict[str, Any], given: dict[str, Any]) -> tuple[int, RunDir | None]:
     """Its exit code; None where nothing ran to its end here."""
-    from distdbg.cli.launch import launch
+    from distdbg.cli.commands.launch import launch
 
     return launch(config, options=options, **given)
 
