@@ -47,10 +47,12 @@ _STARTERS = (["-m", "distdbg", "launch"], ["-m", "torch.distributed.run"], [f"{_
 _CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
-_LOADED = ("cli.commands.launch", "launch.run", "launch.live.explain", "launch.watch.capture",
-           "launch.backends.choosing", "launch.backends.local.backend", "launch.backends.local.nodes",
-           "launch.backends.slurm.backend", "launch.backends.ssh.backend", "launch.plan.program", "launch.plan.quick_preflight", "launch.io.control",
-           "collect.files.sources", "collect.machine.versions")  # fmt: skip
+_LOADED = (
+    "cli.commands.launch", "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends.choosing",
+    "launch.backends.local.backend", "launch.backends.local.nodes", "launch.backends.slurm.backend",
+    "launch.backends.ssh.backend", "launch.plan.program", "launch.plan.quick_preflight", "launch.io.control",
+    "collect.files.sources", "collect.machine.versions",
+)  # fmt: skip
 _WHOLLY_LOADED = ("collect/runs", "diagnosis", "lint", "launch/agent")
 #: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
 _READ_AT_START = (
