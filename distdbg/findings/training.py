@@ -164,6 +164,21 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="batch-times-ranks",
+        severity="warning",
+        title="a rank's batch is multiplied by the number of ranks",
+        meaning="DistributedSampler gives each rank its own share of the data, so batch_size of a loader is the batch "
+        "of one rank. Multiplied by the number of ranks, each step sees batch_size times the ranks squared: an epoch "
+        "has fewer steps than the learning rate was tuned for, and memory runs out sooner.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Give the loader the batch of one rank; what is meant for all ranks is divided by their number.",
+        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
+        lint=LintDoc(
+            how_seen="A DataLoader whose sampler is a DistributedSampler has a batch_size that is multiplied by the "
+            "number of ranks, directly or in the variable that it is given.",
+        ),
+    ),
+    FindingDoc(
         id="loader-lengths-differ",
         severity="warning",
         title="the ranks' loaders have different lengths",

@@ -59,4 +59,18 @@ def _is_state(context: Context, call: ast.Call) -> bool:
     statement = context.script.statement_of(call)
     if isinstance(statement, ast.Assign):
         words |= set().union(*map(names_in, statement.targets))
-    return "load_state_dict" in names_in(statement) or any(map(_STATE.search, words))
+    return "load_state_dict" in names_in(statement) or any(map(_STATE.search, words)) or _is_loaded(context, statement)
+
+
+def _is_loaded(context: Context, statement: ast.stmt) -> bool:
+    """`model.load_state_dict(loaded["model"])` of the variable that it is assigned to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    keys = {context.values.key(t) for t in targets if isinstance(t, (ast.Name, ast.Attribute))}
+    given = (node for c in context.script.calls("load_state_dict") for node in map(_root, c.args[:1]))
+    return any(context.values.key(node) in keys for node in given if isinstance(node, (ast.Name, ast.Attribute)))
+
+
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node

@@ -43,7 +43,8 @@ def check(context: Context) -> Iterator[Hit]:
 def _text(context: Context, write: Write) -> str:
     if write.path is None:
         called = context.script.source(write.call.func)[:60]
-        return f"every rank that comes here calls {called}: unless that keeps it to one rank, all write one file"
+        what = "remove the same files" if write.does == "lets a helper remove" else "write one file"
+        return f"every rank that comes here calls {called}: unless that keeps it to one rank, all {what}"
     path = context.script.source(write.path)[:60]
     if write.does == "makes":
         return f"every rank that comes here makes {path}: all but the first one fail"

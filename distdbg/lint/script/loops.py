@@ -134,9 +134,12 @@ class Loops:
         function = self.script.function_of(node)
         if function is not None and for_evaluation(function.name):
             return True
-        if isinstance(node, (ast.For, ast.AsyncFor)):
-            return any(for_evaluation(w) for w in names_in(node.iter))
-        return False
+        return isinstance(node, LOOPS) and self.for_evaluation_by_data(node)
+
+    @staticmethod
+    def for_evaluation_by_data(loop: Loop) -> bool:
+        """`for batch in tqdm(val_loader)`: by the words of what it goes over."""
+        return not isinstance(loop, ast.While) and any(for_evaluation(w) for w in names_in(loop.iter))
 
     def without_grad(self, node: ast.AST) -> bool:
         """Under torch.no_grad, inference_mode or set_grad_enabled: here, by a decorator, or at every caller."""

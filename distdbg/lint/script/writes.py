@@ -12,7 +12,7 @@ from distdbg.lint.rule import Context
 from distdbg.lint.script.collectives import collective
 from distdbg.lint.script.script import argument, has_stars, names_in
 
-Does = Literal["saves", "writes", "removes", "moves", "logs to", "makes", "lets a helper save"]
+Does = Literal["saves", "writes", "removes", "moves", "logs to", "makes", "lets a helper save", "lets a helper remove"]
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
 #: of functions and methods that save: the place and the name of the path
 _SAVES = {
@@ -38,6 +38,10 @@ _HELPER = re.compile(
     r"training_state|on_master)(?:_impl|_to_disk|_file)?$",
     re.IGNORECASE,
 )
+_REMOVER = re.compile(
+    r"^_?(?:maybe_)?(?:clean|clear|remove|delete|prune|rotate|purge|rm)_?(?:up_)?(?:\w*_)?(?:checkpoints?|ckpts?|snapshots?|saves)$",
+    re.IGNORECASE,
+)
 #: they keep it to one rank themselves, or all ranks must come to them
 _COMMON = re.compile(
     r"accelerator|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
@@ -47,7 +51,8 @@ _BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp", re.IGNORECASE)
 _LAST = {name.rpartition(".")[2] for name in (*_SAVES, *_WRITES, *_MOVES, *_LOGS, *_METHODS_THAT_WRITE)}
 #: words of which a text that writes has at least one
 WRITE_WORDS = re.compile(
-    rf"^(?:{'|'.join(sorted({*_LAST, *_REMOVES, *_MAKES, 'open', 'save'}))})\($|{_HELPER.pattern[:-1]}\($",
+    rf"^(?:{'|'.join(sorted({*_LAST, *_REMOVES, *_MAKES, 'open', 'save'}))})\($|"
+    rf"{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($",
     re.IGNORECASE,
 )
 
@@ -90,10 +95,12 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
         return _to(call, "removes", path if path is not None and any(map(_CHECKPOINT.search, names_in(path))) else None)
     if last in _MAKES:
         return _folder(context, call, name)
-    helper = _HELPER.match(last) and not _COMMON.search(name) and _of_a_module(context, call.func)
-    if not helper or _asks_itself(context, call) or collective(context, call):
+    helper = _HELPER.match(last) or _REMOVER.match(last)
+    if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
         return None
-    return Write(call, "lets a helper save", None)
+    if _asks_itself(context, call) or collective(context, call):
+        return None
+    return Write(call, "lets a helper save" if _HELPER.match(last) else "lets a helper remove", None)
 
 
 _TABLES: tuple[tuple[Does, dict[str, tuple[int, str]]], ...] = (

@@ -37,10 +37,11 @@ def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
     model = mode.func.value if isinstance(mode.func, ast.Attribute) else None
     if model is None or _USES_GRADIENTS.search(script.source(function)):
         return None
-    if any(e.kind in ("backward", "step", "scaler_step") for e in context.loops.does(function)):
-        return None
+    trains = _trains(context, function)
     for loop in script.within(function, *LOOPS):
         if script.begin[loop] < script.begin[mode] or script.function_of(loop) is not function:
+            continue
+        if trains and not _is_evaluation(context, loop, mode):
             continue
         forward = _forward(context, loop, model)
         if forward is not None and not context.loops.without_grad(forward):
@@ -50,6 +51,20 @@ def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
                 related=((mode, "eval mode"), (forward, "the forward pass")),
             )
     return None
+
+
+def _trains(context: Context, node: ast.AST) -> bool:
+    return any(e.kind in ("backward", "step", "scaler_step") for e in context.loops.does(node))
+
+
+def _is_evaluation(context: Context, loop: Loop, mode: ast.Call) -> bool:
+    """In a function that trains, too: a loop over data for validation, behind eval mode in a block around it."""
+    script = context.script
+    block = script.parents[script.statement_of(mode)]
+    back = (e for e in context.events.of("train") if script.begin[mode] < script.begin[e] < script.begin[loop])
+    if block not in script.above(loop) or any(back):
+        return False
+    return not _trains(context, loop) and context.loops.for_evaluation_by_data(loop)
 
 
 def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:

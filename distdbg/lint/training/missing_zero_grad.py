@@ -35,6 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
         zeros = [e for e in does if e.kind == "zero"]
         if zeros:
             yield from _one_of_several(context, loop, steps, zeros)
+            yield from _in_one_branch(context, loop, does)
             continue
         roles = [_role(context, step) for step in steps]
         if not all(roles) or _cleared_by_others(context, loop):
@@ -111,6 +112,34 @@ def _one_of_several(
             severity="warning",
             related=((loop, "the loop"), (zeros[0].top, "clears the gradients of another optimizer")),
         )
+
+
+def _in_one_branch(context: Context, loop: Loop, does: list[TrainingEvent]) -> Iterator[Hit]:
+    """One branch clears, goes backward and steps; the other one of the same `if` does all but clear."""
+    zeros = [e for e in does if e.kind == "zero"]
+    for back in (e for e in does if e.kind == "backward" and not Events.managed(e)):
+        steps = [e for e in does if e.kind in STEPS and not e.excludes(back) and all(z.excludes(e) for z in zeros)]
+        if not steps or not all(z.excludes(back) for z in zeros) or not all(_role(context, step) for step in steps):
+            continue
+        owners = {_word(_stepped(step)) for step in steps}
+        if not owners <= {_word(z.receiver) for z in zeros if z.receiver is not None}:
+            continue  # a model of its own, which may be cleared elsewhere
+        if _cleared_by_others(context, loop) or _hands_over(context, loop):
+            return
+        yield Hit(
+            steps[0].top,
+            "this branch goes backward and steps, and only the other one clears the gradients",
+            severity="warning",
+            related=((back.top, "adds to the gradients"), (zeros[0].top, "clears them, in the other branch")),
+        )
+        return
+
+
+def _stepped(step: TrainingEvent) -> ast.expr:
+    """The optimizer that steps, by itself or by a scaler."""
+    call = step.call
+    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    return call.args[0] if step.kind == "scaler_step" and call.args else call.func.value
 
 
 def _word(node: ast.expr) -> str:
