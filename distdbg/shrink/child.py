@@ -6,6 +6,7 @@ Torch takes seconds to load and hundreds of megabytes: the process that copies b
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -28,6 +29,9 @@ TASKS = {
     "costs": "distdbg.shrink.verify.task:costs",
 }
 
+#: loading torch and transformers makes millions of objects that stay: looking through them again takes a seventh of it
+_SELDOM = (100_000, 50, 1000)
+
 
 def answer(task: dict[str, Any]) -> dict[str, Any]:
     """`result`, or `error` where it is one of ours. Any other ends the child: who knows what it has left behind."""
@@ -43,6 +47,7 @@ def answer(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(answers: BinaryIO) -> None:
+    gc.set_threshold(*_SELDOM)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(_standard_input(), tasks), daemon=True).start()
     while True:

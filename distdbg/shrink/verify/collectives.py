@@ -6,7 +6,7 @@ torch's fake process group answers at once, and fake tensors hold no data: the f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -139,13 +139,16 @@ def by_layer(
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
         values = KnownValues(Fake(fake))
-        _as_fake(model, values)
+        aside = {id(m) for path in alike for m in model.get_submodule(path).modules()}
+        turned: dict[int, Any] = {}
+        _as_fake([m for m in model.modules() if id(m) not in aside], values, turned)
         for one in stacks:
             layers = [f"{one.path}.{i}" for i in range(one.layers if whole else len(one.kept))]
             run = [path for path in layers if path not in alike]
             for path in run:
                 fully_shard(model.get_submodule(path), mesh=mesh)
-            _pass_on(model, run, [path for path in layers if path in alike])
+            others = [model.get_submodule(path) for path in layers if path in alike]
+            _pass_on(model, run, others, lambda layer: _as_fake(layer.modules(), values, turned))
         left = {p for path in (*beside, *alike) for p in model.get_submodule(path).parameters()}
         scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
         fully_shard(model, mesh=mesh, ignored_params=left | scalars)
@@ -158,37 +161,43 @@ def by_layer(
     return found, inputs
 
 
-def _pass_on(model: Any, run: Sequence[str], others: Sequence[str]) -> None:
-    """The layers at `others` give what they are given, while all that have been `run` gave a tensor like it."""
+def _pass_on(model: Any, run: Sequence[str], others: Sequence[Any], prepare: Callable[[Any], None]) -> None:
+    """The layers `others` give what they are given, while all that have been `run` gave a tensor like it. Others are
+    prepared, and run."""
     import torch
 
     unlike: list[str] = []
+    ready: list[Any] = []
 
     def look(_layer: Any, given: Any, result: Any) -> None:
         both = bool(given) and isinstance(given[0], torch.Tensor) and isinstance(result, torch.Tensor)
         if not both or (given[0].shape, given[0].dtype) != (result.shape, result.dtype):
             unlike.append("")
 
-    def passing(plain: Any) -> Any:
+    def passing(layer: Any, plain: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return args[0] if args and not unlike else plain(*args, **kwargs)
+            if args and not unlike:
+                return args[0]
+            if layer not in ready:
+                prepare(layer)
+                ready.append(layer)
+            return plain(*args, **kwargs)
 
         return call
 
     if others:
         for path in run:
             model.get_submodule(path).register_forward_hook(look)
-    for path in others:
-        layer = model.get_submodule(path)
-        layer.forward = passing(layer.forward)
+    for layer in others:
+        layer.forward = passing(layer, layer.forward)
 
 
-def _as_fake(model: Any, values: KnownValues) -> None:
-    """Turn meta tensors into fake tensors that claim to be on a CPU; tied weights stay tied."""
+def _as_fake(modules: Iterable[Any], values: KnownValues, known: dict[int, Any]) -> None:
+    """Turn meta tensors into fake tensors that claim to be on a CPU; tied weights stay tied. `known`: what was turned
+    before."""
     import torch
 
-    known: dict[int, Any] = {}
-    for module in model.modules():
+    for module in modules:
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
                 if tensor is None:

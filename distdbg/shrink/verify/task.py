@@ -33,7 +33,11 @@ def verify(task: dict[str, Any]) -> dict[str, str]:
     quiet()
     full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
     stacks = kept_of(task["stacks"], task["entries"])
-    beside = ChecksAside(lambda: _beside(task, full, small, stacks))
+    beside = ChecksAside(
+        lambda: _attempt(
+            lambda: {"collectives": compare_collectives(full, small, stacks, sampled=True)}, ("collectives",)
+        )
+    )
     found = {"kinds": _kinds(full, small, stacks)}
     found |= _attempt(
         lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients", "each_layer")
@@ -41,6 +45,7 @@ def verify(task: dict[str, Any]) -> dict[str, str]:
     alike = all(said == PASS for said in found.values())
     if any(modalities(full.bare)):
         found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    found |= _of_the_files(task, full, small, stacks)
     found |= beside.result()
     if not alike:  # then one layer does not stand for another
         found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
@@ -57,8 +62,8 @@ _ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored
           "names_and_shapes", "save_and_reload", "tokenizer")  # fmt: skip
 
 
-def _beside(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:
-    """What needs no measurement of single layers."""
+def _of_the_files(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:
+    """What needs no measurement of layers."""
     found: dict[str, str] = {}
     if task["origins"]:
         found |= _attempt(lambda: {"stored_names": compare_names(full, small, stacks, task)}, ("stored_names",))
@@ -73,9 +78,8 @@ def _beside(task: dict[str, Any], full: Builder, small: Builder, stacks: list[Ke
         )
     absent = lacking(full, stacks, task["sources"])
     found |= _attempt(lambda: loads(task["small"], small, task["trust"], absent), ("names_and_shapes",))
-    found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
     return found | _attempt(
-        lambda: {"collectives": compare_collectives(full, small, stacks, sampled=True)}, ("collectives",)
+        lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",)
     )
 
 

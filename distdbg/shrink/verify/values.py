@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from distdbg.shrink.checkpoint.config_leaves import Config
 from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.verify.repeated import PLAIN, repeated
 
 
 class Ground(Protocol):
@@ -32,6 +33,9 @@ class Ground(Protocol):
     def really(self) -> AbstractContextManager[Any]:
         """A context in which functions return real tensors."""
 
+    def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the function gives of tensors that all hold nothing. Raises what it raises."""
+
 
 class Meta:
     device = "meta"
@@ -47,6 +51,9 @@ class Meta:
 
     def really(self) -> AbstractContextManager[Any]:
         return nullcontext()
+
+    def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return repeated(function, args, kwargs)
 
 
 class Fake:
@@ -76,6 +83,9 @@ class Fake:
 
         real: AbstractContextManager[Any] = unset_fake_temporarily()
         return real
+
+    def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return function(*args, **kwargs)  # which remembers by itself
 
 
 Handler = Callable[[Any, Any, dict[str, Any]], Any]
@@ -150,7 +160,7 @@ class KnownValues:
         tensors = list(tensors_in((args, kwargs)))
         unknown = tensors and all(self._ground.is_empty(t) and self._content(t) is None for t in tensors)
         if unknown and "device" not in kwargs:
-            return function(*args, **kwargs)  # most calls
+            return self._ground.unknown(function, args, kwargs)  # most calls
         contents = {id(t): self.of(t) for t in tensors}
         known = all(c is not None for c in contents.values()) and self._is_plain(function, tensors)
         asked = _device(kwargs)
@@ -239,7 +249,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping | list | tuple):
+    elif isinstance(value, list | tuple) or (type(value) not in PLAIN and isinstance(value, Mapping)):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_in(inner)
 
@@ -280,7 +290,11 @@ def built(make: Callable[[], Any]) -> Any:
     values = KnownValues(most=_MOST_OF_A_BUFFER)
 
     def made_on_the_cpu(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """`torch.tensor` of numbers for the meta device is made, and moved there: it would drop them at once."""
+        """`torch.tensor` of numbers for the meta device is made, and moved there: it would drop them at once. What is
+        drawn for a parameter there goes nowhere."""
+        drawn = args[:1] if getattr(function, "__module__", "") == "torch.nn.init" else ()
+        if drawn and isinstance(drawn[0], torch.nn.Parameter) and drawn[0].is_meta:
+            return drawn[0]
         if function is not torch.tensor or _device(kwargs) != "meta":
             return function(*args, **kwargs)
         return function(*args, **{**kwargs, "device": "cpu"}).to("meta")
