@@ -8,7 +8,7 @@
 What runs is torchtitan itself, unmodified, at the commit of the publication: it is cloned, or --torchtitan names a
 checkout. Replaced are its tokenizer, by 128,000 words that mean nothing, and its data set, by random text: memory
 depends on the number of words alone. Without --all-ranks it is rank 0, and the other ranks of each of its communicators
-do as it does (`GpuBox.alone`). The Python that runs this needs distdbg and what torchtitan imports:
+do as it does (`GpuBox.real`). The Python that runs this needs distdbg and what torchtitan imports:
 
     pip install torch==2.13.0 triton==3.7.1 torchdata tiktoken blobfile tomli datasets tensorboard
     pip install --no-deps torchao==0.8.0        of the month of the publication
@@ -126,7 +126,7 @@ def of_rank_0(one: Published, titan: Path) -> float | None:
     from distdbg.rehearse.gpu_box.box import gpu_box
     from distdbg.rehearse.gpu_box.build import build
 
-    with gpu_box(build(), devices=1, memory=GPU_MEMORY, values=False, alone=True) as box:
+    with gpu_box(build(), devices=1, memory=GPU_MEMORY, values=False, real=(0,)) as box:
         words = [sys.executable, __file__, "--rank-0-of", str(one.gpus), *_program(one, titan)]
         env = {**_environment(), **box.environment(_environment())}
         done = subprocess.run(words, cwd=titan, env=env, stderr=subprocess.PIPE, text=True, check=False)

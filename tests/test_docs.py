@@ -29,6 +29,7 @@ LONG = {
     "lint.md": "a table of all rules",
     "memory.md": "the reference of five commands that answer one question",
     "profile.md": "the reference of profile, with the meaning of each column",
+    "rehearse.md": "the reference of rehearse, with its limits and a table of measured peaks",
     "report.md": "the reference of the run directory and of report.json",
     "shrink.md": "the reference of shrink-model: each family of models that is special",
     "slurm.md": "one section for each thing that Slurm does to a job",

@@ -28,7 +28,9 @@ from distdbg.launch.plan.job_record import complete_later, job_record, write_job
 from distdbg.launch.watch.hang import HangWatch, close_look_after, hang_lines
 from distdbg.launch.watch.straggler_watch import StragglerWatch
 from distdbg.launch.watch.write_delay import WriteDelay
-from distdbg.model import unfold_ranks
+from distdbg.model import fold_ranks, unfold_ranks
+from distdbg.protocol.chosen_ranks import KEY as CHOSEN_RANKS
+from distdbg.protocol.chosen_ranks import chosen_ranks
 from distdbg.protocol.launcher_events import AgentsGone, Finished, Launched, NotStarted, ReportFailed
 from distdbg.rundir import RunDir
 
@@ -136,6 +138,9 @@ def _start_lines(plan: Plan, run: RunDir) -> list[str]:
     """What starts, where its files are, and what was decided without being asked."""
     topology = plan.topology
     what = f"{topology['nodes']} x {topology['nproc_per_node']} ranks"
+    if chosen := chosen_ranks(topology.get(CHOSEN_RANKS)):
+        ranks = "rank" if len(chosen.ranks) == 1 else "ranks"
+        what = f"{ranks} {fold_ranks(chosen.ranks)} of {chosen.nodes} x {chosen.gpus}"
     if topology["one_of_many"]:
         what = f"one node of several, {topology['nproc_per_node']} ranks here"
     return [f"{what}, everything about this run in {os.path.relpath(run.path)}", *plan.notes]

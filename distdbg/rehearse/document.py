@@ -8,6 +8,7 @@ from itertools import groupby
 
 from distdbg.evidence.memory.answer import gib
 from distdbg.model import Report, fold_ranks
+from distdbg.protocol.chosen_ranks import ChosenRanks
 from distdbg.rehearse.fitting import Fit
 from distdbg.rehearse.reading import RehearsedRun
 from distdbg.rehearse.rehearsal import GroupSchedule, RankPeak, Rehearsal
@@ -26,7 +27,8 @@ _LIMITS = (
 def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Document:
     """`devices` names what was simulated; with `verdict` the document has the findings of the run, too."""
     found = run.rehearsal
-    sections = [Section("Memory", tuple(_memory(found, fits=run.fits)))]
+    sections = [Section("Ranks", (Paragraph(_chosen(found.chosen)),))] if found.chosen is not None else []
+    sections.append(Section("Memory", tuple(_memory(found, fits=run.fits))))
     if run.snapshot is not None:
         sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
     sections += _collectives(found)
@@ -68,6 +70,14 @@ def fit_document(fit: Fit, tries: Sequence[Try]) -> Document:
         title=f"rehearsal of {fit.name} from {fit.low} to {fit.high}",
         sections=(Section("", (Paragraph(words, "strong"), Table(columns, rows))),),
         json_keys=lambda: {"fit": {"name": fit.name, "best": best, "tries": [asdict(one) for one in tries]}},
+    )
+
+
+def _chosen(chosen: ChosenRanks) -> str:
+    return (
+        f"Run were ranks {fold_ranks(chosen.ranks)} of {chosen.size}. In each group the other members did as the "
+        f"lowest of these does. Not seen: what another rank alone would do (run out of memory, leave out a collective, "
+        f"raise an exception), and what it would have sent."
     )
 
 
@@ -126,6 +136,7 @@ def _plain(found: Rehearsal, fits: bool | None) -> Mapping[str, object]:
     return {
         "fits": fits,
         "ran_out": found.ran_out,
+        "ranks": found.chosen.ranks if found.chosen is not None else None,
         "step": found.step,
         "peaks": [asdict(one) for one in found.peaks],
         "groups": [{**asdict(group), "bytes": group.bytes} for group in found.groups],

@@ -13,6 +13,7 @@ from distdbg.evidence.jsonl import objects
 from distdbg.evidence.memory.answer import MemoryAnswer
 from distdbg.evidence.recorder.schedule import Enqueued, read_schedule
 from distdbg.model import Report, Unknown, fold_ranks
+from distdbg.protocol import chosen_ranks
 from distdbg.protocol.facts import StepEnds
 from distdbg.rehearse.rehearsal import Rehearsal, rehearsal
 from distdbg.rundir import Attempt, RankFiles, RunDir
@@ -43,6 +44,8 @@ class RehearsedRun:
 def read_rehearsal(run: RunDir) -> RehearsedRun:
     """Of the newest attempt. What cannot be read is unknown."""
     evidence = load_evidence(run)
+    chosen = chosen_ranks.of_job(evidence.job)
+    whole = load_evidence(run, whole_groups=True) if chosen is not None else evidence
     attempt = run.attempt(evidence.attempt)
     unknown: list[Unknown] = []
     schedules: dict[int, tuple[Enqueued, ...]] = {}
@@ -60,7 +63,7 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
         unknown.append(Unknown(f"the collectives of ranks {fold_ranks(ranks)}", why))
     report = build_report(evidence)
     ran_out = sorted({rank for finding in report.findings if finding.id == "cuda-oom" for rank in finding.ranks})
-    found = rehearsal(evidence, schedules, ends, ran_out)
+    found = rehearsal(whole, schedules, ends, ran_out, chosen)
     fullest = ran_out[0] if ran_out else found.highest.rank if found.highest is not None else None
     snapshot = None
     if fullest is not None:

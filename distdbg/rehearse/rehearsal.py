@@ -11,6 +11,7 @@ from distdbg.diagnosis.timeline.groups import group_title
 from distdbg.evidence.memory.device_peak import device_peak
 from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.protocol.chosen_ranks import ChosenRanks
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,13 @@ class GroupSchedule:
 @dataclass(frozen=True)
 class Rehearsal:
     """`step` is the one whose collectives are shown; 0: no step was seen, and they are those of the whole run.
-    `ran_out` are the ranks whose device had too little memory."""
+    `ran_out` are the ranks whose device had too little memory. `chosen`: only these ranks were run."""
 
     peaks: tuple[RankPeak, ...]
     groups: tuple[GroupSchedule, ...]
     step: int
     ran_out: tuple[int, ...] = ()
+    chosen: ChosenRanks | None = None
 
     @property
     def highest(self) -> RankPeak | None:
@@ -74,11 +76,13 @@ def rehearsal(
     schedules: Mapping[int, Sequence[Enqueued]],
     step_ends: Mapping[int, Sequence[int]],
     ran_out: Sequence[int] = (),
+    chosen: ChosenRanks | None = None,
 ) -> Rehearsal:
     """`schedules` and `step_ends` (ns since the epoch) are by rank; either may be empty."""
     peaks = [peak for record in evidence.ranks if (peak := _peak(record)) is not None]
     steps = min((len(ends) for ends in step_ends.values()), default=0)
-    return Rehearsal(tuple(peaks), tuple(_groups(evidence, schedules, step_ends, steps)), steps, tuple(ran_out))
+    groups = _groups(evidence, schedules, step_ends, steps, chosen)
+    return Rehearsal(tuple(peaks), tuple(groups), steps, tuple(ran_out), chosen)
 
 
 def _peak(record: RankRecord) -> RankPeak | None:
@@ -97,15 +101,19 @@ def _groups(
     schedules: Mapping[int, Sequence[Enqueued]],
     step_ends: Mapping[int, Sequence[int]],
     steps: int,
+    chosen: ChosenRanks | None,
 ) -> list[GroupSchedule]:
+    everybody = tuple(range(chosen.size)) if chosen is not None else tuple(record.rank for record in evidence.ranks)
     node_of = {record.rank: record.node_rank for record in evidence.ranks}
+    if chosen is not None:
+        node_of = {rank: chosen.node_of(rank) for rank in everybody}
     members: dict[tuple[str, tuple[int, ...]], dict[int, list[Enqueued]]] = {}
     for rank, schedule in sorted(schedules.items()):
         by_name: dict[str, list[Enqueued]] = {}
         for one in schedule:
             by_name.setdefault(one.group, []).append(one)
         for name, own in by_name.items():
-            members.setdefault((name, _ranks_of(evidence, rank, name)), {})[rank] = own
+            members.setdefault((name, _ranks_of(evidence, rank, name) or everybody), {})[rank] = own
     found = []
     for (name, ranks), by_rank in members.items():
         most = max(by_rank, key=lambda rank: (len(_of_step(by_rank[rank], step_ends.get(rank, ()), steps)), -rank))
@@ -119,8 +127,7 @@ def _groups(
 
 def _ranks_of(evidence: RunEvidence, rank: int, name: str) -> tuple[int, ...]:
     record = next((record for record in evidence.ranks if record.rank == rank), None)
-    known = record.groups.get(name) if record is not None else None
-    return known or tuple(record.rank for record in evidence.ranks)
+    return record.groups.get(name, ()) if record is not None else ()
 
 
 def _of_step(operations: Sequence[Enqueued], ends: Sequence[int], step: int) -> Sequence[Enqueued]:

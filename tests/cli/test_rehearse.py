@@ -13,9 +13,12 @@ import pytest
         (("--fit", "batch-size", "train.py"), "NAME=LOW:HIGH"),
         (("--fit", "batch-size=9:3", "train.py"), "upwards"),
         (("--fit", "gpus=1:64", "train.py"), "at most 16"),
+        (("--ranks", "some", "train.py"), "neither a rank nor a range"),
+        (("--ranks", "0,8", "--gpus", "8", "train.py"), "ranks 0 to 7"),
     ],
 )
-def test_what_cannot_be_is_refused(distdbg, words, told):
+def test_what_cannot_be_is_refused(distdbg, tmp_path, words, told):
+    (tmp_path / "train.py").write_text("")
     done = distdbg("rehearse", *words)
     assert done.code == 2 and told in done.err and "Traceback" not in done.err, done
 

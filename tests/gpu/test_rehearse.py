@@ -121,6 +121,59 @@ def test_a_checkpoint_is_resumed_on_more_ranks(rehearse, tmp_path, kept):
         assert f"train.py:{line}" in json.dumps(cause), cause
 
 
+MESH = """
+import os
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+mesh = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("pp", "tp"))
+model = torch.nn.Linear(4096, 4096).cuda()
+fully_shard(model, mesh=mesh["tp"])
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+
+
+def test_representatives_of_many_ranks_and_an_oom_of_the_last_stage(rehearse):
+    script = MESH + (
+        "for step in range(3):\n"
+        "    batch = torch.randn(64 if mesh['pp'].get_local_rank() == 0 else 500_000, 4096, device='cuda')\n"
+        "    model(batch).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    line = next(n for n, text in enumerate(script.split("\n"), 1) if "batch = " in text)
+    done, report = rehearse(script, "--nodes", "8", "--gpus", "8", "--ranks", "representatives")
+    found = report["rehearsal"]
+    assert (done.code, found["ranks"], found["fits"]) == (1, [0, 31, 32, 63], False), done
+    assert set(found["ran_out"]) & {32, 63} and not set(found["ran_out"]) & {0, 31}, done
+    cause = next(f for f in report["findings"] if f["explained_by"] is None)
+    assert cause["id"] == "cuda-oom" and f"train.py:{line}" in json.dumps(cause), cause
+
+
+def test_chosen_ranks_that_differ(rehearse):
+    """Of 1,024. Ranks that are not run differ from none: the verdict has none of them."""
+    script = MESH + (
+        "for step in range(3):\n"
+        "    model(torch.randn(64, 4096, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    if rank == 511:\n"
+        "        dist.broadcast(torch.zeros(8, device='cuda'), group=mesh['tp'].get_group(), group_src=0)\n"
+        "    else:\n"
+        "        dist.all_reduce(torch.zeros(8, device='cuda'), group=mesh['tp'].get_group())\n"
+        "    torch.cuda.synchronize()\n"
+    )
+    words = ("--nodes", "128", "--gpus", "8", "--ranks", "0,511", "--hang-timeout", "10")
+    done, report = rehearse(script, *words)
+    causes = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] == "error"]
+    assert done.code == 75 and [(f["id"], f["ranks"]) for f in causes] == [("rank-conditional-collective", [0, 511])], (
+        done
+    )
+    assert {one["rank"] for one in report["ranks"]} == {0, 511}
+    assert report["rehearsal"]["ranks"] == [0, 511]
+
+
 def test_ranks_that_differ(rehearse):
     script = BEGIN + (
         "for step in range(3):\n"

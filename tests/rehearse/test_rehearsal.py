@@ -9,6 +9,7 @@ from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import fold_ranks
+from distdbg.protocol.chosen_ranks import ChosenRanks
 from distdbg.rehearse.rehearsal import rehearsal
 
 GIB = 1 << 30
@@ -62,6 +63,16 @@ def test_a_group_is_inside_a_node_or_across(ranks, across):
     assert [(g.title, g.ranks, g.across) for g in found.groups] == [
         (f"the tp group of ranks {fold_ranks(ranks)}", ranks, across)
     ]
+
+
+def test_of_chosen_ranks_groups_have_all_their_members_and_nodes():
+    chosen = ChosenRanks(2, 2, (0, 3))
+    records = [RankRecord(0, 0, 0, "n", groups={"7": (0, 1)}), RankRecord(3, 1, 0, "n", groups={"7": (2, 3)})]
+    run = RunEvidence({}, 1, tuple(records), ())
+    schedule = [did(group="7", description="mesh_tp"), did()]
+    found = rehearsal(run, {0: schedule, 3: schedule}, {}, chosen=chosen)
+    assert {(g.ranks, g.across) for g in found.groups} == {((0, 1), False), ((2, 3), False), ((0, 1, 2, 3), True)}
+    assert found.chosen == chosen
 
 
 def numbered(*operations, first=1):

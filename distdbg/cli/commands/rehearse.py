@@ -6,6 +6,8 @@ import os
 import re
 import shlex
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +18,10 @@ from distdbg.cli.examples import examples
 from distdbg.cli.exits import LAUNCHES, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
+from distdbg.model import unfold_ranks
 from distdbg.rehearse.fitting import GPUS, Fit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distdbg.rundir import RunDir
 
 #: Options of a launch that say where a job runs: a rehearsal runs here.
@@ -28,11 +29,20 @@ _ELSEWHERE = {"on", "hosts", "detach", "dry_run", "memory", "slurm_options", "te
               "account", "qos", "gpus_per_node", "constraint", "container_image", "container_python", "signal_before",
               "on_preempt", "max_requeues", "exclude_culprit", "torchrun_nproc_per_node"}  # fmt: skip
 _MOST_GPUS = 16
+ALL, REPRESENTATIVES = "all", "representatives"
+#: More ranks than these are run only where --ranks asks for them: each takes some seconds of a CPU to start.
+_MOST_A_CPU = 8
+#: Memory of the host that a rank of a large model takes.
+_RANK_BYTES = 600 << 20
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 #: A rank that waits takes no CPU here, and one that works does: a hang is told early, and ends the job.
 _HANG_TIMEOUT_S = "60"
 #: The step at whose end the snapshot is taken that says what fills a device: the optimizer has its states by then.
 _SNAPSHOT_STEPS = "2:2"
+
+
+#: What --ranks takes.
+Which = str | tuple[int, ...]
 
 
 class Size(click.ParamType[int]):
@@ -68,6 +78,23 @@ class Fitting(click.ParamType[Fit]):
         return Fit(found[1], low, high)
 
 
+class Ranks(click.ParamType[Which]):
+    """`all`, `representatives`, or `0,7,56-63`."""
+
+    name = "all|representatives|RANKS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Which:  # noqa: ANN401
+        if value in (ALL, REPRESENTATIVES) or isinstance(value, tuple):
+            return value  # type: ignore[no-any-return]
+        try:
+            ranks = unfold_ranks(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not ranks:
+            self.fail("no rank is named", param, ctx)
+        return ranks
+
+
 class RehearseCommand(LaunchCommand):
     """Reads torchrun's spellings, as a launch does."""
 
@@ -83,7 +110,7 @@ class RehearseCommand(LaunchCommand):
             formatter.write_dl(launchs)
 
 
-_OWN = ("gpus", "gpu_memory", "fit", "resume", "resume_with", "values", "setup_only", "as_json", "nodes")
+_OWN = ("gpus", "gpu_memory", "ranks", "fit", "resume", "resume_with", "values", "setup_only", "as_json", "nodes")
 
 
 @exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
@@ -101,6 +128,11 @@ _OWN = ("gpus", "gpu_memory", "fit", "resume", "resume_with", "values", "setup_o
 )
 @click.option("--gpu-memory", type=Size(), default="80GiB", show_default=True, help="Memory of each GPU.")
 @click.option(
+    "--ranks",
+    type=Ranks(),
+    help="Run all ranks, these, or one for each role; the others are simulated.  [default: all, if they are few]",
+)
+@click.option(
     "--fit", type=Fitting(), help="Search the largest value of an option of SCRIPT that fits, or the fewest gpus."
 )
 @click.option(
@@ -114,8 +146,8 @@ _OWN = ("gpus", "gpu_memory", "fit", "resume", "resume_with", "values", "setup_o
 @click.option("--setup", "setup_only", is_flag=True, help="Set up the simulated devices, say where, and exit.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `rehearsal`).")
 def command(
-    gpus: int, gpu_memory: int, *, fit: Fit | None, resume: int | None, resume_with: str, values: bool,
-    setup_only: bool, as_json: bool, program: tuple[str, ...],
+    gpus: int, gpu_memory: int, *, ranks: Which | None, fit: Fit | None, resume: int | None, resume_with: str,
+    values: bool, setup_only: bool, as_json: bool, program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Run SCRIPT on simulated GPUs: whether it fits, what fills them, and which collectives each step has.
@@ -130,7 +162,7 @@ def command(
     if setup_only:
         click.echo(str(_set_up()))
         return
-    job = _Job(gpu_memory, values, program, options, quiet=as_json or fit is not None)
+    job = _Job(gpu_memory, values, ranks, program, options, quiet=as_json or fit is not None)
     if fit is not None:
         sys.exit(_search(job, fit, gpus, as_json=as_json))
     code, run = job.rehearse(gpus, program)
@@ -152,10 +184,11 @@ class _Job:
     """A script that is rehearsed once or several times on devices of one size. Raises what a launch would raise."""
 
     def __init__(
-        self, memory: int, values: bool, program: tuple[str, ...], options: dict[str, Any], *, quiet: bool
+        self, memory: int, values: bool, ranks: Which | None, program: tuple[str, ...],
+        options: dict[str, Any], *, quiet: bool,
     ) -> None:  # fmt: skip
-        self._memory, self._values, self.program = memory, values, program
-        self._nodes = options["nodes"] or 1
+        self._memory, self._values, self._ranks, self.program = memory, values, ranks, program
+        self._chosen: dict[int, tuple[int, ...]] = {}
         given = {**options, "memory": True, "memory_steps": options["memory_steps"] or _SNAPSHOT_STEPS}
         given |= dict.fromkeys(_ELSEWHERE - {"memory"})
         given |= {"on": "local", "slurm_options": (), "detach": False}
@@ -165,18 +198,59 @@ class _Job:
         given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
         self._config = given.pop("config")
         self._given = given
-        read_settings(program, self._config, given)  # what is wrong is said before anything is set up
+        settings, _ = read_settings(program, self._config, given)  # what is wrong is said before anything is set up
+        self._nodes = settings.nodes
 
     def rehearse(self, gpus: int, program: tuple[str, ...]) -> tuple[int, RunDir | None]:
         """The exit code of the job, and its run. Raises ToolMissing without simulated devices."""
+        if gpus not in self._chosen:
+            code, run = self._choose(gpus, program)
+            if run is not None:
+                return code, run
+        return self._run(gpus, program, self._chosen[gpus])
+
+    def _choose(self, gpus: int, program: tuple[str, ...]) -> tuple[int, RunDir | None]:
+        """Decide which ranks are run: none is named where all are. The run of rank 0 alone where that failed."""
+        from distdbg.rehearse.roles import read_groups, representatives
+
+        size, most, wanted = self._nodes * gpus, _most_ranks(), self._ranks
+        if isinstance(wanted, tuple):
+            if wanted[-1] >= size:
+                raise click.UsageError(f"--ranks: the job has ranks 0 to {size - 1}")
+            self._chosen[gpus] = wanted
+        elif wanted == ALL or (wanted is None and size <= most):
+            self._chosen[gpus] = ()
+        else:
+            click.echo(
+                f"distdbg: rank 0 of {size} alone, up to its first backward pass: which groups it forms", err=True
+            )
+            with tempfile.TemporaryDirectory(prefix="distdbg-groups-") as folder:
+                groups = Path(folder, "groups")
+                code, run = self._run(gpus, program, (0,), groups)
+                found = read_groups(groups.read_text()) if groups.exists() else ()
+            if code:
+                return code, run
+            self._chosen[gpus] = representatives(found, size, most)
+        return 0, None
+
+    def _run(
+        self, gpus: int, program: tuple[str, ...], ranks: tuple[int, ...], groups: Path | None = None
+    ) -> tuple[int, RunDir | None]:
+        from distdbg.protocol import chosen_ranks
         from distdbg.rehearse.gpu_box.box import gpu_box
 
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        for name in ("CUDA_VISIBLE_DEVICES", chosen_ranks.VARIABLE, "GPU_BOX_REAL", "GPU_BOX_GROUPS"):
+            os.environ.pop(name, None)
         os.environ["DISTDBG_KEEP_OPERATIONS"] = "on"
         size, values = str(self._memory), self._values
-        with gpu_box(_set_up(), devices=gpus, memory=size, values=values, shadow=values) as box:
+        options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
+        if ranks:
+            os.environ[chosen_ranks.VARIABLE] = chosen_ranks.ChosenRanks(self._nodes, gpus, ranks).text
+            options |= {"nodes": "1", "torchrun_nnodes": None, "torchrun_nproc_per_node": str(len(ranks))}
+        options |= {"run_dir": None} if groups else {}  # it is the directory of the whole rehearsal
+        given: dict[str, Any] = {"devices": gpus, "memory": size, "values": values, "shadow": values}
+        with gpu_box(_set_up(), real=ranks, groups=groups, **given) as box:
             os.environ.update(box.environment(_BEFORE))
-            options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
 
     def devices(self, gpus: int) -> str:
@@ -211,6 +285,13 @@ def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:
     best = fit.answer({one.value: one.fits for one in tries})
     answer.show(fit_document(fit, tries), as_json=as_json)
     return EXIT_FINDINGS if best is None else 0
+
+
+def _most_ranks() -> int:
+    """How many ranks this machine runs at once."""
+    import psutil
+
+    return max(2, min(_MOST_A_CPU * (os.cpu_count() or 1), psutil.virtual_memory().available // _RANK_BYTES))
 
 
 def _set_up() -> Path:

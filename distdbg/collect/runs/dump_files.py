@@ -67,7 +67,9 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     if world is None and raw.get("world_size") is not None:
         said = str(raw["world_size"])[:40]
         reader.lost(f"the world size in {name}/manifest.json", f"{said} is none: a job has 1 to {MOST_RANKS:,} ranks")
-    for number in [number for number in ranks if world is not None and number >= world]:
+    # Of chosen ranks of a job (a rehearsal) the size is their number, and the manifest has each.
+    foreign = [number for number in ranks if str(number) not in manifest.ranks]
+    for number in [number for number in foreign if world is not None and number >= world]:
         reader.lost(f"rank {number} of {name}", f"the world size is {world}")
         del ranks[number]
     dump = Dump(

@@ -33,6 +33,7 @@ from distdbg.evidence.records import (
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.trace.requested import missing_profiles
 from distdbg.model import MOST_RANKS, Unknown
+from distdbg.protocol import chosen_ranks
 from distdbg.protocol.agent_events import Stopping
 from distdbg.protocol.dump import BUSY_START
 from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished, Launched, Stalled
@@ -60,8 +61,12 @@ _NO_OBJECT = "not a JSON object (cut short?)"
 _OTHERS_FAILED = ("another node", "the job hung")
 
 
-def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
-    """What is known about `run`: its newest attempt, or the one numbered `attempt`. Never raises for bad content."""
+def load_evidence(run: RunDir, attempt: int | None = None, *, whole_groups: bool = False) -> RunEvidence:
+    """What is known about `run`: its newest attempt, or the one numbered `attempt`. Never raises for bad content.
+
+    Of a rehearsal that ran chosen ranks only, groups have these alone: a collective waits for no other. With
+    `whole_groups` they have all members.
+    """
     reader = _RunReader(run)
     attempts = run.attempts()
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
@@ -79,6 +84,8 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         )  # fmt: skip
     earlier = [a for a in attempts if a.number < chosen.number]
     nodes, ranks = reader.attempt(chosen, earlier)
+    if (ran := chosen_ranks.of_job(job)) is not None and not whole_groups:
+        ranks = [_with_groups_of(set(ran.ranks), rank) for rank in ranks]
     dump = reader.with_watchdog_recorders(chosen, reader.newest_dump(chosen), ranks)
     finished = Finished.is_in(events) or AgentsGone.is_in(events)
     if finished or not Stalled.is_in(events):  # who looks at a hang knows that it lives
@@ -101,6 +108,10 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         dump=dump,
     )
     return reader.with_ranks_of_launchers(chosen, evidence)
+
+
+def _with_groups_of(chosen: set[int], rank: RankRecord) -> RankRecord:
+    return replace(rank, groups={name: tuple(filter(chosen.__contains__, all_)) for name, all_ in rank.groups.items()})
 
 
 def _of_last_start(events: tuple[_Event, ...]) -> tuple[_Event, ...]:

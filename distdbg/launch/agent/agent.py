@@ -139,7 +139,7 @@ class Agent:
         messages, because = kernel_messages(self.started) if exit_code else ([], "not asked: nothing failed")
         self.node.event(events.Kernel(messages=messages, because=because))
         self.node.event(events.Cgroup(when="after", more=memory_counters()))
-        self.node.event(events.TorchrunExited(exit_code=exit_code, reported=self.torchrun.reported()))
+        self.node.event(events.TorchrunExited(exit_code=exit_code, reported=self.watch.reported()))
         code = shell_code(exit_code)
         if self.exporter is not None:
             self.exporter.close()

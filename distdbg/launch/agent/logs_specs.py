@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs, Std
 
+from distdbg.protocol.chosen_ranks import VARIABLE, chosen_ranks
 from distdbg.whole_file import write_link
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ class AgentLogsSpecs(LogsSpecs):  # type: ignore[misc] # torch is not followed b
         return str(self._root_log_dir or os.environ.get("DISTDBG_RUN_DIR", ""))
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        if (chosen := chosen_ranks(os.environ.get(VARIABLE))) is not None:
+            for local_rank, variables in envs.items():
+                variables.update(chosen.variables(local_rank))
         theirs = self._torchrun_layout.reify(envs) if self._torchrun_layout else None
         try:
             answer = _ask_agent(envs)

@@ -284,7 +284,7 @@ class RankWatch:
         self._follower.close(deadline=5.0)
         if self.gpus is not None:
             self.gpus.close()
-        reported = self._torchrun.reported()
+        reported = self.reported()
         for rank in self.ranks.values():
             if rank.pid is None:
                 rank.end(None, "the process was never seen")
@@ -293,6 +293,11 @@ class RankWatch:
             if rank.exit_code is None and known is not None:
                 rank.exit_code, rank.unknown_because = known, ""
                 self._record(rank)
+
+    def reported(self) -> dict[int, int]:
+        """Rank -> exit code, as torchrun has printed it at the end."""
+        by_local_rank = self._torchrun.reported()
+        return {r.rank: by_local_rank[r.local_rank] for r in self.ranks.values() if r.local_rank in by_local_rank}
 
     def _record(self, rank: RankProcess) -> None:
         record = rank.exit_record() | {"node_rank": self._node.node_rank, "host": self._node.host}

@@ -16,7 +16,7 @@ from distdbg.launch.io import processes
 _IN_CONTAINER = Path(__file__).with_name("container_torchrun.py")
 _KEEP = 64 << 10  # of what torchrun says; its closing table is far shorter
 #: One entry of torchrun's closing table of failures.
-_FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
+_FAILURE = re.compile(r"rank\s*: \d+ \(local_rank: (\d+)\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
 
 
 class TorchrunProcess:
@@ -71,7 +71,7 @@ class TorchrunProcess:
         return b""
 
     def reported(self) -> dict[int, int]:
-        """rank -> exit code, from the table that torchrun prints at the end; empty where it printed none."""
+        """Local rank -> exit code, from the table that torchrun prints at the end; empty where it printed none."""
         text = self.tail.decode("utf-8", "replace")
         return {int(rank): int(code) for rank, code in _FAILURE.findall(text)}
 

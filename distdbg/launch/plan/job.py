@@ -18,6 +18,7 @@ from distdbg.launch.plan.place import LOCAL, Location
 from distdbg.launch.plan.terminal_ranks import check_named_ranks, shown_ranks
 from distdbg.launch.plan.topology import MachineFacts, Shares, share_out
 from distdbg.launch.plan.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, value_mistake
+from distdbg.protocol import chosen_ranks
 from distdbg.settings import JobSettings
 from distdbg.worker.guards import VARIABLE as GUARDS_VARIABLE
 
@@ -108,7 +109,10 @@ def make_plan(
         words = (*_arguments(settings, shares, rendezvous), *program)
         nodes.append(NodePlan(node, words, tuple(environment), unset))
     topology = _topology(settings, shares, place)
-    check_named_ranks(settings, topology["world_size"])
+    chosen = chosen_ranks.chosen_ranks(environ.get(chosen_ranks.VARIABLE))
+    if chosen is not None:
+        topology[chosen_ranks.KEY] = chosen.text
+    check_named_ranks(settings, topology["world_size"] if chosen is None else chosen.size)
     capture = _captures(settings)
     if settings.capture and not capture:
         notes.append(

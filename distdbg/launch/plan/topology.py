@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.errors import UsageError
+from distdbg.protocol import chosen_ranks
 from distdbg.settings import JobSettings
 
 #: More ranks than this for each CPU is a slip of the keyboard, not a test.
@@ -105,7 +106,7 @@ def share_out(settings: JobSettings, machine: MachineFacts, environ: Mapping[str
     counted = {"auto": max(1, usable), "gpu": max(1, usable), "cpu": machine.allowed_cpus or machine.cpus}
     nproc = counted[asked] if isinstance(asked, str) else asked
     on_cpu = not visible or (nproc > usable and _means_cpu(settings, environ))
-    if not on_cpu and nproc > usable:
+    if not on_cpu and nproc > usable and chosen_ranks.VARIABLE not in environ:  # those have other nodes' GPUs, too
         raise _too_few_gpus(nodes, nproc, visible, usable)
     if nodes * nproc > _MOST_RANKS_A_CPU * machine.cpus:
         raise UsageError(

@@ -43,8 +43,10 @@ class GpuBox:
     values: bool = True
     #: right values for programs that look at values, slowly: gpu_box_shadow.py
     shadow: bool = False
-    #: The other ranks of each communicator are not there, and do as this one does: rank 0 of a job of thousands.
-    alone: bool = False
+    #: The ranks that are processes, where not all are. The other members of a communicator do as the first of these.
+    real: tuple[int, ...] = ()
+    #: Where to write the groups that the job forms: a process then ends at its first backward pass.
+    groups: Path | None = None
     #: Kernels, collectives and calls that are not modelled, a line each
     trace: Path | None = None
 
@@ -56,7 +58,9 @@ class GpuBox:
         found |= {"GPU_BOX_DIR": str(self.folder), "GPU_BOX_DEVICES": str(self.devices), "GPU_BOX_MEMORY": self.memory}
         found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_SHADOW": str(int(self.shadow))}
         # Beyond 128 ranks torch would wait for identifiers of several of them.
-        found |= {"GPU_BOX_ALONE": "1", "TORCH_NCCL_RANKS_PER_ROOT": str(1 << 30)} if self.alone else {}
+        ones = ",".join(map(str, self.real))
+        found |= {"GPU_BOX_REAL": ones, "TORCH_NCCL_RANKS_PER_ROOT": str(1 << 30)} if self.real else {}
+        found |= {"GPU_BOX_GROUPS": str(self.groups)} if self.groups else {}
         ras = shlex.join([sys.executable, "-IS", str(HERE / "ras.py")])
         found |= {"GPU_BOX_PLAN": str(self.plan), "GPU_BOX_RAS": ras}
         return found | ({"GPU_BOX_TRACE": str(self.trace)} if self.trace else {})

@@ -9,19 +9,33 @@ build.py puts this file beside torch, which calls `autoload` when it is imported
 GPU_BOX_SHADOW=1 switches it on. It costs a synchronisation for each operator: for small models. Without it only the
 collectives of objects are done so: torch computes on the device how long a pickled object is. And trunc_normal_ draws
 once: its loop would read arbitrary values.
+
+GPU_BOX_REAL names the ranks that are processes, where not all are: each process group tells NCCL which of its members
+these are, in a word of its configuration. GPU_BOX_GROUPS is a file for the groups that the job forms; the process that
+writes it ends at its first backward pass.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+#: Keys of NCCL's identifiers in a group's store: one for each device and each new attempt.
+_MOST_IDENTIFIERS = 4
+_IDENTIFIER_BYTES = 128
 
 
 def autoload() -> None:
+    if real := os.environ.get("GPU_BOX_REAL"):
+        _stand_in_for_others({int(rank) for rank in real.split(",")})
+    if path := os.environ.get("GPU_BOX_GROUPS"):
+        _write_groups(Path(path))
     if os.environ.get("GPU_BOX_SHADOW") == "1":
         shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
         return
@@ -31,6 +45,82 @@ def autoload() -> None:
         for name, function in list(vars(module).items()):  # all_gather_object, broadcast_object_list, …
             if name.endswith(("_object", "_object_list")) and not name.startswith("_"):
                 setattr(module, name, _with_values(function))
+
+
+def _stand_in_for_others(real: set[int]) -> None:
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    backend = c10d.ProcessGroupNCCL
+    make = backend.__init__
+    library = ctypes.CDLL("libgpubox.so")
+    members: dict[str, list[int]] = {}  # of each group those that are processes, by their ranks in it
+
+    def tell(options: Any, name: str, ranks: Sequence[int]) -> list[int]:
+        there = members[name] = [place for place, member in enumerate(ranks) if member in real]
+        options.config.net_name = f"box:{len(ranks)}:{','.join(map(str, there))}"
+        return there
+
+    def init(self: Any, store: Any, rank: int, size: int, options: Any = None, **more: Any) -> None:
+        if not isinstance(options, backend.Options):
+            make(self, store, rank, size, *([] if options is None else [options]), **more)
+            return
+        there = tell(options, options.group_name, list(options.global_ranks_in_group) or range(size))
+        if len(there) < size:
+            # The first member makes the identifier; of a transfer between two ranks the lower one.
+            keys = [] if there[0] == 0 else [str(number) for number in range(_MOST_IDENTIFIERS)]
+            keys += [f"{other}:{rank}" for other in range(rank) if other not in there]
+            for key in keys:
+                name = f"comm-{options.group_name}-{there[0]}-{key.replace(':', '-')}"
+                store.compare_set(key, "", name.ljust(_IDENTIFIER_BYTES, "\0"))
+        make(self, store, rank, size, options, **more)
+
+    def with_peer(transfer: Callable[..., Any]) -> Callable[..., Any]:
+        """Of a group: torch makes a communicator of two for it, and NCCL asks whether the other one is there."""
+
+        @functools.wraps(transfer)
+        def call(self: Any, tensors: Any, peer: int, *args: Any, **kwargs: Any) -> Any:
+            library.gpuBoxPeerIsAbsent(int(peer not in members.get(self.group_name, [peer])))
+            try:
+                return transfer(self, tensors, peer, *args, **kwargs)
+            finally:
+                library.gpuBoxPeerIsAbsent(0)
+
+        return call
+
+    split = c10d.ProcessGroup.split_group
+
+    def split_group(self: Any, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
+        if isinstance(options := kwargs.get("opts"), backend.Options):
+            whole = c10d.get_process_group_ranks(self)
+            tell(options, kwargs.get("group_name", ""), [whole[rank] for rank in ranks])
+        return split(self, ranks, *args, **kwargs)
+
+    backend.__init__, c10d.ProcessGroup.split_group = init, split_group
+    c10d.ProcessGroup.send, c10d.ProcessGroup.recv = map(with_peer, (c10d.ProcessGroup.send, c10d.ProcessGroup.recv))
+
+
+def _write_groups(path: Path) -> None:
+    """A line for each group, also those of which this rank is no member: each rank calls new_group for all."""
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    autograd: Any = sys.modules["torch.autograd"]
+    new, split = c10d._new_process_group_helper, c10d.split_group
+
+    def note(name: object, groups: Iterable[Any]) -> None:
+        with path.open("a") as file:
+            file.writelines(json.dumps({"name": str(name), "ranks": list(ranks)}) + "\n" for ranks in groups)
+
+    @functools.wraps(new)
+    def new_and_note(size: int, rank: int, ranks: Any, *args: Any, **kwargs: Any) -> Any:
+        note(kwargs.get("group_desc"), [list(ranks) or range(size)])
+        return new(size, rank, ranks, *args, **kwargs)
+
+    @functools.wraps(split)
+    def split_and_note(parent: Any = None, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        note(kwargs.get("group_desc"), ranks or kwargs.get("split_ranks") or ())
+        return split(parent, ranks, *args, **kwargs)
+
+    c10d._new_process_group_helper, c10d.split_group = new_and_note, split_and_note
+    sys.modules["torch.distributed"].split_group = split_and_note  # type: ignore[attr-defined]
+    autograd.backward = lambda *_, **__: os._exit(0)
 
 
 def _in_one_round(function: Callable[..., Any]) -> Callable[..., Any]:

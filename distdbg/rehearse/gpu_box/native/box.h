@@ -42,7 +42,7 @@ struct Settings {
   std::string folder, name;
   int node, rank, devices;                     // rank -1: this process is no rank
   int64_t memory, context, comm;
-  bool values, alone;
+  bool values;
   std::vector<int> visible;                    // CUDA_VISIBLE_DEVICES: logical -> physical number
 };
 const Settings& settings();

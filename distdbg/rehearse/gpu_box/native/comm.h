@@ -29,7 +29,7 @@ struct Transfer {
   bool done = false;
 };
 
-// ---- the file of a communicator in GPU_BOX_DIR: Shared, its members, a stage for each rank, a box for each (from, to)
+// ---- the file of a communicator in GPU_BOX_DIR: Shared, its members, a stage for each real rank, a box for each pair
 struct Signature {  // what must be equal on all ranks
   int op, type, redop, root;
   size_t count;
@@ -73,6 +73,7 @@ struct ncclComm {
   nccl::Shared* shared = nullptr;
   char *stages = nullptr, *boxes = nullptr;
   size_t chunk = 0, box = 0, bytes = 0;  // of a stage, of a box, of the file
+  std::vector<int> real;                 // members that are processes, in order; the others do as the first of them does
   std::atomic<bool> aborted{false}, connected{false};
   std::atomic<int> state{ncclSuccess};  // what GetAsyncError returns
   std::mutex m;
@@ -85,6 +86,11 @@ struct ncclComm {
   nccl::Member& member(int r) const { return shared->members[r]; }
   nccl::Member& me() const { return member(rank); }
   int next() const { return (rank + 1) % n; }  // in the ring
+  size_t place(int r) const {  // of a member among the real ones: of its stage, and its boxes
+    auto at = std::lower_bound(real.begin(), real.end(), r);
+    return at == real.end() || *at != r ? 0 : size_t(at - real.begin());
+  }
+  bool is_real(int r) const { return real[place(r)] == r; }
 };
 
 namespace nccl {

@@ -65,7 +65,6 @@ const Settings& settings() {
     s->context = bytes(variable("GPU_BOX_CONTEXT", "512M"));
     s->comm = bytes(variable("GPU_BOX_COMM", "256M"));
     s->values = variable("GPU_BOX_VALUES", "1") != "0";
-    s->alone = variable("GPU_BOX_ALONE", "0") != "0";
     s->visible = visible_devices(s->devices);
     return s;
   }();

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -48,9 +49,8 @@ bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer) {
   return !ended(c);
 }
 bool meet(ncclComm* c, Meeting& m) {
-  if (settings().alone) return true;
   uint32_t generation = m.generation;
-  if (m.arrived.fetch_add(1) + 1 == uint32_t(c->n)) {
+  if (m.arrived.fetch_add(1) + 1 == uint32_t(c->real.size())) {
     m.arrived = 0;
     wake(m.generation);
   }
@@ -77,7 +77,7 @@ static bool same_on_all_ranks(ncclComm* c, const Call& call) {
   int slot = c->collectives++ % 2;
   const Signature& mine = c->me().posted[slot] = {call.op, call.type, call.redop, call.root, call.count};
   if (!meet(c, c->shared->operations)) return false;
-  for (int r = 0; r < c->n && !settings().alone; r++) {
+  for (int r : c->real) {
     if (values(c->member(r).posted[slot]) == values(mine)) continue;
     trace("nccl %s rank %d: %s differs from that of rank %d", c->name.c_str(), c->rank, kOpNames[call.op], r);
     Fault* mode = planted("nccl-mismatch");
@@ -154,7 +154,7 @@ static ncclResult_t leave(ncclComm* c, const char* how) {
   if (how) info(how, words_of(c));
   bool last = true;
   c->me().left = 1;
-  for (int r = 0; r < c->n; r++) last &= c->member(r).left || is_dead(c->member(r));
+  for (int r : c->real) last &= c->member(r).left || is_dead(c->member(r));
   if (last) unlink((settings().folder + "/" + c->name).c_str());
   munmap(std::exchange(c->shared, nullptr), c->bytes);
   return ncclSuccess;
@@ -218,14 +218,29 @@ API R ncclRedOpCreatePreMulSum(int* op, void* scalar, T t, ncclScalarResidence_t
 }
 
 // ---- set-up of communicators
-static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent exchange their colors and keys
+// Which members are processes: gpu_box_shadow.py writes `box:N:0,3,…` where not all are. Without it they are all.
+static thread_local bool peer_is_absent = false;  // of the send or receive that this thread is in
+API void gpuBoxPeerIsAbsent(int absent) { peer_is_absent = absent; }
+static void read_members(ncclComm* c, const ncclConfig_t* config) {
+  int at = 0, n = 0;
+  const char* told = config ? config->netName : nullptr;
+  if (!told || sscanf(told, "box:%d%n", &n, &at) != 1) return;
+  if (c->parent) c->n = n, c->rank = c->key;
+  if (c->n != n) {  // torch makes it for a send or receive of two ranks, with the configuration of their group
+    if (peer_is_absent) c->real = {c->rank};
+    return;
+  }
+  for (const char* word = told + at; *word; word += strcspn(word + 1, ",") + 1) c->real.push_back(atoi(word + 1));
+}
+static bool find_place(ncclComm* c) {  // of a split: the ranks of the parent exchange their colors and keys
   ncclComm* parent = c->parent;
   parent->me().color = c->color, parent->me().key = c->key;
   if (!meet(parent, parent->shared->setup)) return false;
   std::vector<std::pair<int, int>> members;  // (key, rank)
-  for (int r = 0; r < parent->n; r++)
+  for (int r : parent->real)
     if (c->color != kSplitNoColor && parent->member(r).color == c->color) members.push_back({parent->member(r).key, r});
   if (!meet(parent, parent->shared->setup)) return false;
+  if (c->n) return true;  // as read_members() has read it
   std::sort(members.begin(), members.end());
   c->n = int(members.size());
   c->rank = int(std::find(members.begin(), members.end(), std::pair{c->key, parent->rank}) - members.begin());
@@ -233,9 +248,10 @@ static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent ex
 }
 static bool map_shared(ncclComm* c) {
   auto bounded = [](size_t x, size_t least, size_t most) { return std::min(std::max(x, least), most) & ~size_t(4095); };
-  size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
+  if (c->real.empty()) c->real.resize(size_t(c->n)), std::iota(c->real.begin(), c->real.end(), 0);
+  size_t n = c->real.size(), head = (sizeof(Shared) + size_t(c->n) * sizeof(Member) + 4095) & ~size_t(4095);
   c->chunk = bounded((16 << 20) / n, 64 << 10, 2 << 20);  // all stages: 16 MiB up to 256 ranks
-  c->box = settings().alone ? 0 : bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
+  c->box = bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
   c->bytes = head + n * c->chunk + n * n * c->box;  // sparse: a box takes memory when it is used
   void* p = map_file(settings().folder + "/" + c->name, c->bytes);
   if (!p) return false;
@@ -245,7 +261,7 @@ static bool map_shared(ncclComm* c) {
   return true;
 }
 static ncclResult_t connect(ncclComm* c) {
-  if (!c->n && !find_place(c)) return ncclInternalError;
+  if (c->parent && !find_place(c)) return ncclInternalError;
   if (!c->n) return ncclSuccess;  // it is in no part of the split
   const std::string made = c->parent ? "split" : "init";
   info("network", words_of(c));
@@ -284,9 +300,10 @@ static ncclComm* new_comm(const char* function, const std::string& name, int n, 
   c->id = std::hash<std::string>()(name);
   return c;
 }
-static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank) {
+static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
   tell_version(rank);
   ncclComm* c = new_comm(function, id.internal, n, rank);
+  read_members(c, config);
   return n < 1 || rank < 0 || rank >= n ? (warn("rank", words_of(c)), ncclInvalidArgument) : start(out, c);
 }
 API R ncclGetUniqueId(ncclUniqueId* id) {
@@ -294,16 +311,17 @@ API R ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};
   return snprintf(id->internal, sizeof id->internal, "comm-%lx-%d-%d", long(now_ns()), getpid(), count++), ncclSuccess;
 }
-API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, void*) {
-  return init("ncclCommInitRankConfig", out, n, id, rank);
+API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, const ncclConfig_t* config) {
+  return init("ncclCommInitRankConfig", out, n, id, rank, config);
 }
 API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) {
-  return init("ncclCommInitRank", out, n, id, rank);
+  return init("ncclCommInitRank", out, n, id, rank, nullptr);
 }
-API R ncclCommSplit(C parent, int color, int key, C* out, void*) {
+API R ncclCommSplit(C parent, int color, int key, C* out, const ncclConfig_t* config) {
   if (parent->state) return R(parent->state.load());
   ncclComm* c = new_comm("ncclCommSplit", parent->name + print(".%d-%d", parent->splits, color), 0, 0);
   c->parent = parent, c->device = parent->device, c->color = color, c->key = key, c->number = parent->splits++;
+  if (color != kSplitNoColor) read_members(c, config);
   return start(out, c);
 }
 static void stop(ncclComm* c) {  // what runs ends unfinished, and what has not begun never will

@@ -10,6 +10,12 @@ using cudaStream_t = void*;     // docs.nvidia.com/cuda/cuda-runtime-api/group__
 struct ncclUniqueId {           // ncclUniqueId: NCCL_UNIQUE_ID_BYTES opaque bytes
   char internal[128];
 };
+struct ncclConfig_t {           // ncclConfig_t: as far as it is read here
+  size_t size;
+  unsigned magic, version;
+  int blocking, cgaClusterSize, minCTAs, maxCTAs;
+  const char* netName;
+};
 enum ncclDataType_t {           // ncclDataType_t
   ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64,
   ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes

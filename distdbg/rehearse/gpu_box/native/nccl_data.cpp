@@ -67,25 +67,27 @@ static void reduce(void* out, const std::vector<char*>& from, size_t offset, siz
 void move_collective(ncclComm* c, const Call& call) {
   size_t size = kTypeSizes[call.type], n = size_t(c->n), me = size_t(c->rank), step = c->chunk / size;
   std::vector<char*> stage(n);
-  const bool alone = box::settings().alone;
-  for (size_t r = 0; r < n; r++) stage[r] = c->stages + (alone ? me : r) * c->chunk;
+  for (size_t r = 0; r < n; r++) stage[r] = c->stages + c->place(int(r)) * c->chunk;
+  const size_t real = c->real.size();
+  const bool is_root = stage[me] == stage[size_t(call.root)] || call.op != kBroadcast;
   const char* in = static_cast<const char*>(call.send);
   char* out = static_cast<char*>(call.recv);
   bool each = call.op == kReduceScatter || call.op == kAlltoAll;  // `count` is of one rank, and each rank has n parts
   if (each) step = std::max<size_t>(step / n, 1);
   for (size_t at = 0; at < call.count; at += step) {
-    size_t m = std::min(step, call.count - at), part = (m + n - 1) / n;
+    size_t m = std::min(step, call.count - at), part = (m + real - 1) / real, own = c->place(c->rank);
     auto first = [&](size_t r) { return std::min(r * part, m); };
     if (each)
       for (size_t r = 0; r < n; r++) memcpy(stage[me] + r * m * size, in + (r * call.count + at) * size, m * size);
-    else if (call.op != kBroadcast || alone || int(me) == call.root) memcpy(stage[me], in + at * size, m * size);
+    else if (is_root) memcpy(stage[me], in + at * size, m * size);
     if (!meet(c, c->shared->operations)) return;
     switch (call.op) {
       case kAllReduce:  // each rank reduces its part in its own stage, then all collect the parts
-        reduce(stage[me] + first(me) * size, stage, first(me) * size, first(me + 1) - first(me), call);
+        reduce(stage[me] + first(own) * size, stage, first(own) * size, first(own + 1) - first(own), call);
         if (!meet(c, c->shared->operations)) return;
-        for (size_t r = 0; r < n; r++)
-          memcpy(out + (at + first(r)) * size, stage[r] + first(r) * size, (first(r + 1) - first(r)) * size);
+        for (size_t i = 0; i < real; i++)
+          memcpy(out + (at + first(i)) * size, c->stages + i * c->chunk + first(i) * size,
+                 (first(i + 1) - first(i)) * size);
         break;
       case kReduce:
         if (int(me) == call.root) reduce(out + at * size, stage, 0, m, call);
@@ -104,8 +106,8 @@ void move_collective(ncclComm* c, const Call& call) {
 
 // ---- sends and receives of a group: each moves on as far as its box allows
 void move_transfers(ncclComm* c, std::vector<Transfer> all) {
-  if (box::settings().alone) return;
-  const size_t room = c->box - sizeof(Box);
+  const size_t room = c->box - sizeof(Box), real = c->real.size();
+  all.erase(std::remove_if(all.begin(), all.end(), [c](auto& t) { return !c->is_real(t.peer); }), all.end());
   for (size_t left = all.size(); left;) {
     uint32_t seen = c->me().bell;
     bool moved = false;
@@ -113,7 +115,7 @@ void move_transfers(ncclComm* c, std::vector<Transfer> all) {
     std::vector<bool> busy(size_t(c->n) * 2);  // transfers of a direction between two ranks: one after the other
     for (Transfer& t : all) {
       int from = t.send ? c->rank : t.peer, to = t.send ? t.peer : c->rank;
-      auto& box = *reinterpret_cast<Box*>(c->boxes + (size_t(from) * size_t(c->n) + size_t(to)) * c->box);
+      auto& box = *reinterpret_cast<Box*>(c->boxes + (c->place(from) * real + c->place(to)) * c->box);
       if (t.done || busy[size_t(t.peer) * 2 + t.send]) continue;
       busy[size_t(t.peer) * 2 + t.send] = true;
       waits_for = t.peer;

@@ -1,0 +1,50 @@
+"""Choose the ranks that stand for a large job: one for each role that its process groups show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: Descriptions of groups whose members each have another part of the model: `mesh_pp`, PIPELINE_MODEL_PARALLEL_GROUP.
+_PIPELINE = re.compile(r"(?:^|_)pp(?:_|$)|pipe", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class FormedGroup:
+    """A process group as the job forms it."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+    @property
+    def is_pipeline(self) -> bool:
+        return bool(_PIPELINE.search(self.name))
+
+
+def read_groups(text: str) -> tuple[FormedGroup, ...]:
+    """The lines that gpu_box_shadow.py writes."""
+    lines = map(json.loads, text.splitlines())
+    return tuple(dict.fromkeys(FormedGroup(str(line["name"]), tuple(sorted(line["ranks"]))) for line in lines))
+
+
+def representatives(groups: Iterable[FormedGroup], size: int, most: int) -> tuple[int, ...]:
+    """Rank 0; of each group of a rank that is chosen the first and the last member, of a pipeline all; at most `most`.
+
+    Groups of rank 0 come first, and pipelines before the others: what is left out is furthest from rank 0.
+    """
+    known = [*groups, FormedGroup("", tuple(range(size)))]
+    of_rank: dict[int, list[FormedGroup]] = {}
+    for group in sorted(known, key=lambda group: (not group.is_pipeline, len(group.ranks))):
+        for rank in group.ranks:
+            of_rank.setdefault(rank, []).append(group)
+    chosen = [0]
+    for rank in chosen:  # it grows
+        wanted = (member for group in of_rank.get(rank, ()) for member in _roles(group))
+        chosen += [member for member in dict.fromkeys(wanted) if member not in chosen]
+    return tuple(sorted(chosen[:most]))
+
+
+def _roles(group: FormedGroup) -> Sequence[int]:
+    return group.ranks if group.is_pipeline else (group.ranks[0], group.ranks[-1])
