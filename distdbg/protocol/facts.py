@@ -128,6 +128,16 @@ class StepEnds(Fact, name="step-ends", by="worker"):
     ends: Sequence[object]
 
 
+class ValueRead(Fact, name="value-read", by="worker"):
+    """The first read of a value of the device in a line, of a rehearsal without values. `how` is the method of the
+    tensor, `inside` the file below torch's folder that has read it for the line, empty where the line itself did."""
+
+    file: str
+    line: int
+    how: str
+    inside: str
+
+
 class GuardReport(Fact, name="guard", by="worker"):
     """What a guard or a watch detected; `more` are its own fields."""
 

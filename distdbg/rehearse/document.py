@@ -10,7 +10,7 @@ from distdbg.evidence.memory.answer import gib
 from distdbg.model import Report, fold_ranks
 from distdbg.protocol.chosen_ranks import ChosenRanks
 from distdbg.rehearse.fitting import Fit
-from distdbg.rehearse.reading import RehearsedRun
+from distdbg.rehearse.reading import RehearsedRun, ValueBranch
 from distdbg.rehearse.rehearsal import GroupSchedule, RankPeak, Rehearsal
 from distdbg.report.document import Column, Document, Paragraph, Section, Table
 from distdbg.report.memory_report import MemoryUse
@@ -32,13 +32,14 @@ def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Doc
     if run.snapshot is not None:
         sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
     sections += _collectives(found)
+    sections += _values(run.branches)
     sections.append(Section("What a rehearsal does not show", (Paragraph(_LIMITS, "dim"),)))
     alone = replace(run.report, run={}, findings=(), unknown=run.unknown)
     return Document(
         replace(run.report, unknown=(*run.report.unknown, *run.unknown)) if verdict else alone,
         title=f"rehearsal on {devices}",
         sections=tuple(sections),
-        json_keys=lambda: {"rehearsal": _plain(found, run.fits)},
+        json_keys=lambda: {"rehearsal": _plain(found, run)},
     )
 
 
@@ -131,13 +132,27 @@ def _schedule(group: GroupSchedule) -> Iterator[Paragraph | Table]:
         yield Paragraph(f"and {sum(row.count for row in rest)} smaller ones", "dim")
 
 
-def _plain(found: Rehearsal, fits: bool | None) -> Mapping[str, object]:
+def _values(branches: Sequence[ValueBranch]) -> Iterator[Section]:
+    if not branches:
+        return
+    loops = [one for one in branches if one.loops]
+    words = "These conditions read values that no device has computed: which way they go is arbitrary."
+    if loops:
+        words += " A loop that they end may end early, or never: --values computes them."
+    columns = (Column("condition", code=True), Column("line", code=True), Column("ends a loop"), Column("ranks"))
+    rows = [(one.words, one.where.rpartition("/")[2], "yes" if one.loops else "", fold_ranks(one.ranks))
+            for one in sorted(branches, key=lambda one: not one.loops)[:_MOST_ROWS]]  # fmt: skip
+    yield Section("Branches that depend on values", (Paragraph(words), Table(columns, tuple(rows))))
+
+
+def _plain(found: Rehearsal, run: RehearsedRun) -> Mapping[str, object]:
     """The JSON form: the dataclasses' fields."""
     return {
-        "fits": fits,
+        "fits": run.fits,
         "ran_out": found.ran_out,
         "ranks": found.chosen.ranks if found.chosen is not None else None,
         "step": found.step,
         "peaks": [asdict(one) for one in found.peaks],
         "groups": [{**asdict(group), "bytes": group.bytes} for group in found.groups],
+        "branches": [asdict(one) for one in run.branches],
     }

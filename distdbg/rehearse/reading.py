@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from distdbg.collect.files.bounded_read import read_whole
 from distdbg.collect.files.plain_pickle import UnreadablePickle, load
@@ -12,26 +14,40 @@ from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.jsonl import objects
 from distdbg.evidence.memory.answer import MemoryAnswer
 from distdbg.evidence.recorder.schedule import Enqueued, read_schedule
+from distdbg.evidence.records import Events
 from distdbg.model import Report, Unknown, fold_ranks
 from distdbg.protocol import chosen_ranks
-from distdbg.protocol.facts import StepEnds
+from distdbg.protocol.facts import StepEnds, ValueRead
+from distdbg.rehearse.branches import branch_of
 from distdbg.rehearse.rehearsal import Rehearsal, rehearsal
-from distdbg.rundir import Attempt, RankFiles, RunDir
+from distdbg.rundir import Attempt, RunDir
 from distdbg.rundir.reading import open_regular
 
 _MOST_FACTS = 16 << 20
+_MOST_SOURCE = 4 << 20
 _NO_RECORDER = "the script was ended early, or has not used NCCL"
+
+
+@dataclass(frozen=True)
+class ValueBranch:
+    """A branch that a value of the device decides; `where` is file and line, `ranks` have read it."""
+
+    words: str
+    where: str
+    loops: bool
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class RehearsedRun:
     """`snapshot` is the newest of the rank that ran out of memory, else of the one with the highest peak; None without
-    one. `report` is the verdict of the run."""
+    one. `report` is the verdict of the run. `branches` are decided by values that no device computes."""
 
     report: Report
     rehearsal: Rehearsal
     snapshot: MemoryAnswer | None
     unknown: tuple[Unknown, ...]
+    branches: tuple[ValueBranch, ...] = ()
 
     @property
     def fits(self) -> bool | None:
@@ -51,8 +67,12 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
     schedules: dict[int, tuple[Enqueued, ...]] = {}
     unread: dict[str, list[int]] = {}
     ends: dict[int, list[int]] = {}
+    reads: dict[tuple[str, int, str, str], list[int]] = {}
     for rank, files in attempt.ranks().items():
-        ends[rank] = _step_ends(files)
+        facts = objects(read_whole(files.facts, _MOST_FACTS)[0] or "")[0]
+        ends[rank] = _step_ends(facts)
+        for _, read in ValueRead.among(facts):
+            reads.setdefault((read.file, read.line, read.how, read.inside), []).append(rank)
         try:
             with open_regular(files.operations) as file:
                 schedules[rank] = read_schedule(load(file))
@@ -69,12 +89,22 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
     if fullest is not None:
         snapshot, why = _newest_snapshot(run, attempt, fullest)
         unknown += [Unknown(f"what fills the device of rank {fullest}", why)] if snapshot is None else []
-    return RehearsedRun(report, found, snapshot, tuple(unknown))
+    return RehearsedRun(report, found, snapshot, tuple(unknown), tuple(_branches(reads)))
 
 
-def _step_ends(files: RankFiles) -> list[int]:
-    text, _ = read_whole(files.facts, _MOST_FACTS)
-    newest = StepEnds.newest(objects(text or "")[0])
+def _branches(reads: Mapping[tuple[str, int, str, str], Sequence[int]]) -> Iterator[ValueBranch]:
+    for (file, line, how, inside), ranks in reads.items():
+        text = read_whole(Path(file), _MOST_SOURCE)[0] or ""
+        if inside:  # it is torch that decides: whether an optimizer steps, as an example
+            lines = text.splitlines()
+            words = f"{lines[line - 1].strip() if 0 < line <= len(lines) else ''} (decided in torch/{inside})"
+            yield ValueBranch(words, f"{file}:{line}", False, tuple(ranks))
+        elif (branch := branch_of(text, line, how)) is not None:
+            yield ValueBranch(branch.words, f"{file}:{branch.line}", branch.loops, tuple(ranks))
+
+
+def _step_ends(facts: Events) -> list[int]:
+    newest = StepEnds.newest(facts)
     return [end for end in newest.ends if isinstance(end, int)] if newest is not None else []
 
 

@@ -257,6 +257,10 @@ class Session(RankContext):
             from distdbg.worker import operations
 
             self._operations = operations.OperationsKeeper(self)
+        if os.environ.get("DISTDBG_VALUE_READS") == "on":
+            from distdbg.worker import value_reads
+
+            value_reads.ValueReads(self)
 
     def _finish_observers(self, *, failed: bool) -> None:
         """An exception of one does not stop the others."""

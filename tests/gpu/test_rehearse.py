@@ -63,12 +63,19 @@ def test_a_rank_that_alone_runs_out_of_memory(rehearse):
     script = BEGIN + (
         "for step in range(3):\n"
         "    batch = torch.randn((64, 4096) if rank == 0 else (500_000, 4096), device='cuda')\n"
-        "    model(batch).sum().backward()\n"
+        "    loss = model(batch).sum()\n"
+        "    loss.backward()\n"
         "    optimizer.step()\n"
+        "    value = loss.item()\n"
+        "    if value < -1e30:\n"
+        "        break\n"
     )
     line = next(n for n, text in enumerate(script.split("\n"), 1) if "batch = " in text)
     done, report = rehearse(script)
     assert (done.code, report["rehearsal"]["fits"], report["rehearsal"]["ran_out"]) == (1, False, [1]), done
+    (branch,) = report["rehearsal"]["branches"]
+    assert (branch["words"], branch["loops"], branch["ranks"]) == ("if value < -1e30", True, [0]), branch
+    assert branch["where"].endswith(f"train.py:{line + 5}"), branch
     cause = next(f for f in report["findings"] if f["explained_by"] is None)
     assert (cause["id"], cause["ranks"]) == ("cuda-oom", [1]) and f"train.py:{line}" in json.dumps(cause), cause
 

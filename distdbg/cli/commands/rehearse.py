@@ -241,7 +241,7 @@ class _Job:
 
         for name in ("CUDA_VISIBLE_DEVICES", chosen_ranks.VARIABLE, "GPU_BOX_REAL", "GPU_BOX_GROUPS"):
             os.environ.pop(name, None)
-        os.environ["DISTDBG_KEEP_OPERATIONS"] = "on"
+        os.environ |= {"DISTDBG_KEEP_OPERATIONS": "on", "DISTDBG_VALUE_READS": "off" if self._values else "on"}
         size, values = str(self._memory), self._values
         options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
         if ranks:
