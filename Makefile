@@ -63,7 +63,7 @@ docs: $(VENV)/.ready-docs  ## build the documentation site into build/docs; a li
 	@echo "The site: $(CURDIR)/build/docs/index.html"
 
 man: $(VENV)/.ready  ## write a man page for each command into build/man, or MANDIR
-	$(VENV)/bin/python install/man_pages.py $(MANDIR)/man1
+	$(VENV)/bin/distdbg man $(MANDIR)/man1
 
 bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun
 	for file in benchmarks/*.py; do $(VENV)/bin/python "$$file" || exit 1; done

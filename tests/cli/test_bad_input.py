@@ -47,6 +47,7 @@ VALUES = {
     "bisect make": 2,
     "bisect --finding rank-killd distdbg launch train.py": 2,
     "completion tcsh": 2,
+    "man train.py": 2,
     "env NO_SUCH_VARIABLE": 3,
     "env --preset nope": 2,
     "findings rank-killd": 2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,7 +13,6 @@ import pytest
 import yaml
 
 from distdbg import __version__
-from tests.cli.test_exits import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = ROOT / "install"
@@ -38,18 +36,6 @@ def test_the_recipe_has_the_projects_requirements() -> None:
     assert listed is not None
     wanted = {name.replace(">=", " >=") for name in re.findall(r'"(.*)"', listed[1])}
     assert set(recipe["requirements"]["run"]) - {"__linux", "python >=3.10"} == wanted
-
-
-def test_each_command_has_a_man_page() -> None:
-    spec = importlib.util.spec_from_file_location("man_pages", INSTALL / "man_pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    pages = module.pages()
-    assert {f"distdbg-{name.replace(' ', '-')}.1" for name in ALL} <= pages.keys()
-    launch = pages["distdbg-launch.1"]
-    assert ".B \\-\\-rdzv\\-endpoint VALUE\n" in launch and "distdbg launch \\-\\-nodes 2" in launch
-    assert not [name for name, text in pages.items() if re.search(r"^\.(?!TH|SH|PP|TP|B|nf|fi)", text, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(("clean", "code"), [(False, FINDINGS_OF_SEVERITY_ERROR), (True, 0)])

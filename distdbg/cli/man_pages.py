@@ -1,15 +1,10 @@
-"""Write a man page for each command, from its help: `make man`.
-
-python install/man_pages.py FOLDER
-"""
+"""The man page of each command, from its help."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 
@@ -42,7 +37,7 @@ class ManFormatter(click.HelpFormatter):
             else:
                 self.write(f".PP\n{_roff(' '.join(lines))}\n")
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
         for name, text in rows:
             self.write(f".TP\n.B {_roff(name.strip())}\n{_roff(' '.join(text.split()))}\n")
 
@@ -76,14 +71,3 @@ def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Comman
             yield from _commands(command, f"{path} {name}")
         elif command is not None and not command.hidden:
             yield f"{path} {name}", command
-
-
-def main() -> None:
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
