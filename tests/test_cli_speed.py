@@ -11,7 +11,7 @@ import pytest
 
 from distdbg.cli import cli
 
-pytestmark = pytest.mark.slow  # the command line again and again
+pytestmark = [pytest.mark.slow, pytest.mark.started]  # the command line again and again
 
 CPU_SECONDS = 0.15
 #: Modules of Python's own, and what loading them takes where the budget was set: a slower hour is measured by it.

@@ -1,9 +1,8 @@
 """A Python that has imported torch, and forks where a test's command would start one.
 
-A job of four ranks imports torch six times: that is most of what a test of a launch costs. Commands of three kinds are
-forked: the launcher, its agents with their torchrun (`_STARTERS`), what takes a dump (`_CAPTURE`), and the ranks
-(`_RANK`). Each starter forks a server of its own as its first act, while it has no thread, and asks that one when it
-starts a Python of these kinds.
+A job of four ranks imports torch six times: that is most of what a test of a launch costs. Forked are commands of ours,
+a launch's agents and torchruns (`_STARTERS`), what takes a dump (`_CAPTURE`), and ranks (`_RANK`). Each starter forks a
+server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these kinds.
 
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
 by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Three
@@ -43,17 +42,19 @@ from typing import Any
 _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
 BOOT = f"{_PACKAGE}/worker/boot.py"
 #: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
-_STARTERS = (["-m", "distdbg", "launch"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
+_STARTERS = (["-m", "distdbg"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
+#: Of ours, those that compute themselves, with as many threads as they like.
+_COMPUTE = {"memory", "overfit", "preflight", "replay", "shrink-model"}
 _CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
 _LOADED = (
-    "cli.commands.launch", "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends.choosing",
+    "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends.choosing",
     "launch.backends.local.backend", "launch.backends.local.nodes", "launch.backends.slurm.backend",
     "launch.backends.ssh.backend", "launch.plan.program", "launch.plan.quick_preflight", "launch.io.control",
     "collect.files.sources", "collect.machine.versions",
 )  # fmt: skip
-_WHOLLY_LOADED = ("collect/runs", "diagnosis", "lint", "launch/agent")
+_WHOLLY_LOADED = ("cli/commands", "collect/runs", "diagnosis", "lint", "launch/agent")
 #: Variables that the interpreter, torch or a library reads once, when it starts: no fork can obey them.
 _READ_AT_START = (
     "PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "TORCH_LOGS", "TORCHDYNAMO",
@@ -110,7 +111,8 @@ def _is_rank(words: list[str]) -> bool:
 
 
 def _is_starter(words: list[str]) -> bool:
-    return any(_arguments(words)[: len(starter)] == starter for starter in _STARTERS)
+    given = _arguments(words)
+    return any(given[: len(starter)] == starter for starter in _STARTERS) and not _COMPUTE & {*given[2:3]}
 
 
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:

@@ -198,6 +198,8 @@ class _Job:
         given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
         self._config = given.pop("config")
         self._given = given
+        #: Paths that processes have without simulated devices.
+        self._paths = {name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
         settings, _ = read_settings(program, self._config, given)  # what is wrong is said before anything is set up
         self._nodes = settings.nodes
 
@@ -250,17 +252,13 @@ class _Job:
         options |= {"run_dir": None} if groups else {}  # it is the directory of the whole rehearsal
         given: dict[str, Any] = {"devices": gpus, "memory": size, "values": values, "shadow": values}
         with gpu_box(_set_up(), real=ranks, groups=groups, **given) as box:
-            os.environ.update(box.environment(_BEFORE))
+            os.environ.update(box.environment(self._paths))
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
 
     def devices(self, gpus: int) -> str:
         from distdbg.evidence.memory.answer import gib
 
         return f"{self._nodes} x {gpus} GPUs of {gib(self._memory)}"
-
-
-#: Paths that processes had without simulated devices.
-_BEFORE = {name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
 
 
 def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:

@@ -105,6 +105,8 @@ def read_until(descriptor, text, seconds=60):
     return seen
 
 
+#: As long a requeued job waits, since a step of its last start could begin so late; two minutes, if this is not said.
+REQUEUES_SOON = "AuthInfo=cred_expire=40"
 #: Cheap jobs make way for urgent ones within a minute; they hear of it by the signal that they asked for, or not.
 PREEMPTS = """
 PreemptType=preempt/partition_prio
@@ -133,8 +135,8 @@ def preempted(signal):
 @pytest.mark.timeout(420)
 def test_a_users_job_is_preempted_and_runs_on_as_its_next_attempt():
     """Slurm sends the signal that the batch script asks for, as before the time limit."""
-    with preempted("SlurmctldParameters=preempt_send_user_signal") as (head, following):
-        # Slurm lets a requeued job wait for two minutes; asked to start at once, it has been seen to end it as failed
+    with preempted(f"SlurmctldParameters=preempt_send_user_signal\n{REQUEUES_SOON}") as (head, following):
+        # asked to start at once, Slurm has been seen to end a requeued job as failed
         out, err = following.communicate(timeout=280)
         assert following.returncode == 0, err
         assert re.fullmatch(r"from 10\d\d on node1\n", out), out
@@ -154,10 +156,10 @@ def test_a_job_that_makes_way_without_a_warning_is_requeued_too():
 
 
 @contextmanager
-def losing_node2():
+def losing_node2(more=""):
     """(the head, who follows the job there): a node has died under it."""
     need_bed(slurm=True)
-    with Bed(own_folder(), nodes=3, slurm=Slurm(kill_wait=60)) as bed:
+    with Bed(own_folder(), nodes=3, slurm=Slurm(kill_wait=60, more=more)) as bed:
         head = head_of(bed, "job")
         following = head.popen("launch", "--on", "slurm", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3,
                                "--max-requeues", 1, "--exclude-culprit", "train.py", 4000, stderr=subprocess.PIPE,
@@ -169,7 +171,7 @@ def losing_node2():
 
 @pytest.mark.timeout(420)
 def test_a_node_that_is_lost_is_left_out_of_the_next_attempt():
-    with losing_node2() as (head, following):
+    with losing_node2(REQUEUES_SOON) as (head, following):
         head.until(lambda: '"requeued"' in head.newest.events.read_text())
         (head.folder / "ckpt").write_text("3990")
         _, err = following.communicate(timeout=280)
