@@ -16,7 +16,11 @@ from distdbg.errors import EXIT_REFUSED, Refused
 @click.command("man")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(folder: Path) -> None:
-    """Write a man page for each command to FOLDER, from its help. man finds those in ~/.local/share/man/man1."""
+    """Write a man page for each command to FOLDER, from its help.
+
+    man looks into share/man/man1 beside each bin folder of PATH: in a virtual environment's own, or in
+    ~/.local/share/man/man1 where ~/.local/bin is in PATH.
+    """
     from distdbg.cli.man_pages import pages
     from distdbg.whole_file import write_whole
 
