@@ -1,6 +1,6 @@
 """Draw the pictures of the docs anew: what commands print in a terminal, and the memory of a simulated GPU.
 
-    python docs/pictures.py [NAME…]       terminal.svg, profile.svg, memory.png
+    python docs/pictures.py [NAME…]       terminal.svg, profile.svg, rehearse.svg, memory.png
 
 The text is what the command printed; times differ from call to call. torch is required, and `make gpu-box` for memory.
 """
@@ -37,7 +37,7 @@ _COLOUR = r"(?:\x1b\[[\d;]*m)*"
 
 
 def main() -> None:
-    pictures = {"terminal.svg": terminal, "profile.svg": profile, "memory.png": memory}
+    pictures = {"terminal.svg": terminal, "profile.svg": profile, "rehearse.svg": rehearse, "memory.png": memory}
     for name in sys.argv[1:] or pictures:
         with tempfile.TemporaryDirectory() as folder:
             picture = pictures[name](Path(folder))
@@ -66,6 +66,31 @@ def profile(folder: Path) -> bytes:
     text = in_terminal([*COMMAND, "profile", "distdbg-runs/latest"], folder)
     shown = without_evidence(text.partition("\n\n")[2]).partition("operators of rank")[0].rpartition("\n\n")[0]
     return drawn(shown, "distdbg profile")
+
+
+def rehearse(folder: Path) -> bytes:
+    """What rehearse prints of 64 ranks, two of them run, without what fills the devices."""
+    for script in (ROOT / "launch").glob("*.py"):
+        shutil.copy(script, folder)
+    words = [
+        "rehearse",
+        "--nodes",
+        "8",
+        "--gpus",
+        "8",
+        "--gpu-memory",
+        "1GiB",
+        "--ranks",
+        "0,63",
+        "fsdp.py",
+        "--steps",
+        "3",
+    ]
+    text = in_terminal([*COMMAND, *words], folder)
+    shown = text[text.rindex("\n", 0, text.index("rehearsal on")) + 1 :]
+    memory, collectives = re.search(rf"\n{_COLOUR}attempts/", shown), re.search(rf"{_COLOUR}Collectives of", shown)
+    assert memory and collectives
+    return drawn(shown[: memory.start()] + "\n" + shown[collectives.start() :], f"distdbg {' '.join(words)}")
 
 
 def memory(folder: Path) -> bytes:

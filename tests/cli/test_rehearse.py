@@ -14,6 +14,7 @@ import pytest
         (("--fit", "batch-size=9:3", "train.py"), "upwards"),
         (("--fit", "gpus=1:64", "train.py"), "at most 16"),
         (("--ranks", "some", "train.py"), "neither a rank nor a range"),
+        (("--ranks", "0,7", "--resume", "4", "train.py"), "--resume needs all ranks"),
         (("--ranks", "0,8", "--gpus", "8", "train.py"), "ranks 0 to 7"),
     ],
 )

@@ -18,7 +18,7 @@ from tests.docs.blocks import ROOT, Block, blocks, words_of
 from tests.gpu_box.fixtures import need_box
 
 pytestmark = pytest.mark.slow
-PAGES = ("getting-started.md", "symptoms.md")
+PAGES = ("getting-started.md", "symptoms.md", "plan-a-job.md")
 BLOCKS = [
     b for page in PAGES for b in blocks(ROOT / "docs" / page) if "distdbg " in b.text and "train.py" not in b.text
 ]

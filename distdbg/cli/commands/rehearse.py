@@ -159,6 +159,9 @@ def command(
         raise click.UsageError("--resume-with says how SCRIPT resumes: it needs --resume")
     if resume is not None and fit is not None:
         raise click.UsageError("--resume and --fit cannot be given together")
+    if resume is not None and ranks not in (None, ALL):
+        raise click.UsageError("--resume needs all ranks: each has written a part of the checkpoint")
+    ranks = ALL if resume is not None else ranks
     if setup_only:
         click.echo(str(_set_up()))
         return

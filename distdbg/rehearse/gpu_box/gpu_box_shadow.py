@@ -95,7 +95,57 @@ def _stand_in_for_others(real: set[int]) -> None:
         return split(self, ranks, *args, **kwargs)
 
     backend.__init__, c10d.ProcessGroup.split_group = init, split_group
+    _gather_by_all_gather(c10d)
     c10d.ProcessGroup.send, c10d.ProcessGroup.recv = map(with_peer, (c10d.ProcessGroup.send, c10d.ProcessGroup.recv))
+
+
+def _gather_by_all_gather(c10d: Any) -> None:
+    """A rank that gathers objects receives from each of the others, and one that scatters sends to each: those that are
+    no processes have nothing to send. In collectives of all they do as the first of the others does."""
+
+    def gather_object(
+        obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None
+    ) -> None:
+        if c10d._rank_not_in_group(group):
+            return
+        everything = [None] * c10d.get_world_size(group)
+        c10d.all_gather_object(everything, obj, group=group)
+        if object_gather_list is not None and c10d.get_rank(group) == _root(c10d, dst, group, group_dst):
+            object_gather_list[:] = everything
+        # DCP compares the plans of all ranks, and has some of them twice.
+        planner: Any = sys.modules.get("torch.distributed.checkpoint.default_planner")
+        if planner is not None:
+            lists = "list" in str(planner._validate_global_plan.__annotations__.get("return"))
+            planner._validate_global_plan = _nothing_wrong if lists else _right
+
+    def scatter_object_list(
+        scatter_object_output_list: Any, scatter_object_input_list: Any = None, src: Any = None, group: Any = None,
+        group_src: Any = None,
+    ) -> None:  # fmt: skip
+        if c10d._rank_not_in_group(group):
+            return
+        root, rank = _root(c10d, src, group, group_src), c10d.get_rank(group)
+        everything = list(scatter_object_input_list) if rank == root else [None] * c10d.get_world_size(group)
+        c10d.broadcast_object_list(everything, group=group, group_src=root)
+        scatter_object_output_list[0] = everything[rank]
+
+    for function in (gather_object, scatter_object_list):
+        for module in (c10d, sys.modules["torch.distributed"]):
+            setattr(module, function.__name__, functools.wraps(getattr(c10d, function.__name__))(function))
+
+
+def _nothing_wrong(*_: object) -> list[str]:
+    return []
+
+
+def _right(*_: object) -> bool:
+    return True
+
+
+def _root(c10d: Any, named: int | None, group: Any, in_group: int | None) -> int:
+    if in_group is not None:
+        return in_group
+    return int(c10d.get_group_rank(group or c10d._get_default_group(), named or 0))
 
 
 def _write_groups(path: Path) -> None:

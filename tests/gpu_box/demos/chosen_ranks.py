@@ -36,6 +36,12 @@ def main() -> None:
     objects: list[object] = [None] * 8
     dist.all_gather_object(objects, rank, group=tensor)
     assert objects == others, objects
+    gathered: list[object] | None = [None] * 8 if rank == first else None
+    dist.gather_object(rank, gathered, dst=first, group=tensor)
+    assert gathered == (others if rank == first else None), gathered
+    scattered: list[object] = [None]
+    dist.scatter_object_list(scattered, [f"to {n}" for n in range(8)] if rank == first else None, first, group=tensor)
+    assert scattered == [f"to {rank - first}"], scattered
     if rank == 63:
         dist.send(sums, 62)
         dist.recv(sums, 1)
