@@ -1,25 +1,19 @@
-"""Tiny models of many makes, from weights to weights: what is kept loads, and every check passes.
-
-The child's tasks run in this process here, which spares each test the seconds that loading torch takes.
-"""
+"""Tiny models of many makes, from weights to weights: what is kept loads, and every check passes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
-from distdbg.shrink import making
 from distdbg.shrink.checkpoint.opening import open_source
-from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import ShrinkRequest, make
 from tests.shrink import models
 from tests.shrink.models import TINY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_process")]
 
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 MLA = {"kv_lora_rank": 8, "q_lora_rank": 16, "qk_rope_head_dim": 4, "v_head_dim": 8, "qk_nope_head_dim": 8}
@@ -108,14 +102,6 @@ FAMILIES = {
         {"text_model.encoder.layers": [0, 1], "vision_model.encoder.layers": [0, 1]},
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(task: str, **arguments):
-        return json.loads(json.dumps(resolve_name(TASKS[task])(arguments)))
-
-    monkeypatch.setattr(making, "ask", ask)
 
 
 def shrunk(source: Path, to: Path, **order) -> dict:

@@ -7,7 +7,7 @@ what a parameter has had a part in holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol
 
@@ -157,7 +157,7 @@ class KnownValues:
         import torch
         from torch.utils._pytree import tree_map_only
 
-        tensors = list(tensors_in((args, kwargs)))
+        tensors = tensors_in((args, kwargs))
         unknown = tensors and all(self._ground.is_empty(t) and self._content(t) is None for t in tensors)
         if unknown and "device" not in kwargs:
             return self._ground.unknown(function, args, kwargs)  # most calls
@@ -243,15 +243,24 @@ class KnownValues:
             self._known[storage._cdata] = (storage, None)
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
+def tensors_in(value: Any) -> list[Any]:
     """The tensors among an operator's arguments, in its result, or in a model's output."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple) or (type(value) not in PLAIN and isinstance(value, Mapping)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_in(inner)
+    found: list[Any] = []
+    _add_tensors(value, torch.Tensor, found)
+    return found
+
+
+def _add_tensors(value: Any, kind: type, found: list[Any]) -> None:
+    if isinstance(value, kind):
+        found.append(value)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _add_tensors(inner, kind, found)
+    elif type(value) not in PLAIN and isinstance(value, Mapping):
+        for inner in value.values():
+            _add_tensors(inner, kind, found)
 
 
 def operator_mode(call: Handler) -> Any:

@@ -94,7 +94,7 @@ print(status("VmHWM") - before)
 
 
 @pytest.mark.slow
-def test_an_estimate_is_near_what_a_real_step_takes(model):
+def test_an_estimate_is_near_what_a_real_step_takes(model, in_process):
     said = estimate(track(str(model), EstimateRequest(8, 256)), 1, "none").total - CUBLAS  # a CPU has none
     done = subprocess.run([sys.executable, "-c", REAL, str(model)], capture_output=True, text=True, check=True)
     assert abs(said / int(done.stdout) - 1) < 0.10, (said, done.stdout)
@@ -113,7 +113,7 @@ SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "n
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "amp"])
-def test_experts_are_tracked_in_single_precision(tmp_path, dtype):
+def test_experts_are_tracked_in_single_precision(tmp_path, dtype, in_process):
     """The shape of torch's grouped product is only known for bfloat16."""
     folder = saved(tmp_path, "mixtral", "MixtralForCausalLM", num_local_experts=4, num_key_value_heads=2, **SMALL)
     step = track(folder, EstimateRequest(2, 32, dtype=dtype))
@@ -123,7 +123,7 @@ def test_experts_are_tracked_in_single_precision(tmp_path, dtype):
 
 
 @pytest.mark.slow
-def test_a_class_is_the_label_of_a_sequence(tmp_path):
+def test_a_class_is_the_label_of_a_sequence(tmp_path, in_process):
     folder = saved(tmp_path, "bert", "BertForSequenceClassification", **SMALL)
     assert track(folder, EstimateRequest(2, 32))["gradients"] > 0
 
@@ -180,7 +180,7 @@ def test_a_loss_that_cannot_be_computed_is_refused_in_a_line(tmp_path, distdbg):
 
 
 @pytest.mark.slow
-def test_the_command_says_kinds_margin_and_what_fits(model, distdbg, tmp_path):
+def test_the_command_says_kinds_margin_and_what_fits(model, distdbg, tmp_path, in_process):
     config = {**json.loads((model / "config.json").read_text()), "num_hidden_layers": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = tmp_path
@@ -198,7 +198,7 @@ def test_the_command_says_kinds_margin_and_what_fits(model, distdbg, tmp_path):
 
 
 @pytest.mark.slow
-def test_dropout_keeps_what_it_keeps_on_a_gpu(tmp_path):
+def test_dropout_keeps_what_it_keeps_on_a_gpu(tmp_path, in_process):
     """A mask of a byte an element; fused attention has no matrix of weights, with dropout neither."""
     from transformers import GPT2Config
 
@@ -214,7 +214,7 @@ def test_dropout_keeps_what_it_keeps_on_a_gpu(tmp_path):
 
 
 @pytest.mark.slow
-def test_autocast_keeps_what_it_keeps_on_a_gpu(tmp_path):
+def test_autocast_keeps_what_it_keeps_on_a_gpu(tmp_path, in_process):
     """There a power is computed in fp32, and with it all of GPT-2's activation function."""
     from transformers import GPT2Config
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
 from distdbg.errors import Refused
-from distdbg.shrink import making
 from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.estimate.extrapolating import extrapolated, extrapolation_lines
@@ -42,8 +40,7 @@ def test_lines_for_people() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", ["gemma3_text", "llama"])
-def test_the_full_model_costs_what_was_predicted(model_type: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(making, "ask", lambda t, **a: json.loads(json.dumps(resolve_name(TASKS[t])(a))))
+def test_the_full_model_costs_what_was_predicted(model_type: str, tmp_path: Path, in_process: None) -> None:
     settings = {**models.TINY, "num_hidden_layers": 8, "head_dim": 8}
     source = models.save(tmp_path / "large", model_type, **settings)
     made = make(open_source(str(source)), tmp_path / "s", ShrinkRequest(verify="none"))
