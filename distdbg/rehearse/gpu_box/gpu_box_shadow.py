@@ -96,7 +96,53 @@ def _stand_in_for_others(real: set[int]) -> None:
 
     backend.__init__, c10d.ProcessGroup.split_group = init, split_group
     _gather_by_all_gather(c10d)
+    _connect_real_members(c10d, members, real)
     c10d.ProcessGroup.send, c10d.ProcessGroup.recv = map(with_peer, (c10d.ProcessGroup.send, c10d.ProcessGroup.recv))
+
+
+def _connect_real_members(c10d: Any, members: dict[str, list[int]], real: set[int]) -> None:
+    """A group of gloo is made of the members that are processes, and has its own ranks for them. What works: barrier,
+    all_reduce, broadcast and all_gather; objects go over NCCL where the group has it."""
+    backend, group = c10d.ProcessGroupGloo, c10d.ProcessGroup
+    make, new, device_of = backend.__init__, c10d._new_process_group_helper, c10d._get_object_coll_device
+    broadcast, allgather = group.broadcast, group.allgather
+    ranks: list[Sequence[int]] = []
+
+    def new_group(size: int, rank: int, of: Any, *args: Any, **kwargs: Any) -> Any:
+        ranks[:] = [list(of) or range(size)]
+        name = kwargs.get("group_name", "")
+        members[name] = [place for place, member in enumerate(ranks[0]) if member in real]
+        return new(size, rank, of, *args, **kwargs)
+
+    def init(self: Any, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> None:
+        there = [place for place, member in enumerate(ranks[0] if ranks else range(size)) if member in real]
+        make(self, store, there.index(rank), len(there), *args, **kwargs)
+
+    def on_cpu(self: Any, tensors: Any) -> list[int] | None:
+        there = members.get(self.group_name)
+        return there if there and len(there) < self.size() and tensors[0].device.type == "cpu" else None
+
+    def broadcast_among(self: Any, tensors: Any, options: Any, *args: Any) -> Any:
+        if (there := on_cpu(self, tensors)) is not None:
+            options.rootRank = there.index(options.rootRank) if options.rootRank in there else 0
+        return broadcast(self, tensors, options, *args)
+
+    def allgather_among(self: Any, outputs: Any, inputs: Any, *args: Any) -> Any:
+        if (there := on_cpu(self, inputs)) is None:
+            return allgather(self, outputs, inputs, *args)
+        work = allgather(self, [[outputs[0][place] for place in there]], inputs, *args)
+        work.wait()
+        for place, output in enumerate(outputs[0]):
+            if place not in there:
+                output.copy_(outputs[0][there[0]])
+        return work
+
+    def device(of: Any = None) -> Any:
+        types = {str(one) for one in (of or c10d._get_default_group())._device_types}
+        return "cuda" if {"cpu", "cuda"} <= types else device_of(of)
+
+    backend.__init__, c10d._new_process_group_helper, c10d._get_object_coll_device = init, new_group, device
+    group.broadcast, group.allgather = broadcast_among, allgather_among
 
 
 def _gather_by_all_gather(c10d: Any) -> None:

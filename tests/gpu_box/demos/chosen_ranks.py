@@ -1,6 +1,7 @@
 """Four ranks that are processes, of 64: the others do as the lowest real member of each group does.
 
-With the argument `eager` groups are splits of the default group; without it torch makes a communicator for each send.
+With the argument `eager` groups are splits of the default group; without it torch makes a communicator for each send,
+and groups have gloo, too.
 """
 
 import os
@@ -19,7 +20,8 @@ def main() -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE="64", LOCAL_RANK=str(rank % 8), GROUP_RANK=str(rank // 8))
     torch.cuda.set_device(rank % 8)
     device = torch.device("cuda", rank % 8)
-    dist.init_process_group("nccl", **({"device_id": device} if "eager" in sys.argv else {}))
+    eager = "eager" in sys.argv
+    dist.init_process_group("nccl" if eager else "cpu:gloo,cuda:nccl", **({"device_id": device} if eager else {}))
     mesh = init_device_mesh("cuda", (8, 8), mesh_dim_names=("data", "tensor"))
     model = torch.nn.Linear(1024, 1024, bias=False).cuda()
     fully_shard(model, mesh=mesh["data"])
@@ -42,6 +44,14 @@ def main() -> None:
     scattered: list[object] = [None]
     dist.scatter_object_list(scattered, [f"to {n}" for n in range(8)] if rank == first else None, first, group=tensor)
     assert scattered == [f"to {rank - first}"], scattered
+    if not eager:
+        on_host = torch.full((1,), float(rank))
+        gathered_there = [torch.zeros(1) for _ in range(8)]
+        dist.all_gather(gathered_there, on_host, group=tensor)
+        assert [int(one) for one in gathered_there] == others, gathered_there
+        dist.broadcast(on_host, src=56)
+        assert on_host.item() == 56
+        dist.barrier(group=dist.new_group(backend="gloo"))
     if rank == 63:
         dist.send(sums, 62)
         dist.recv(sums, 1)
