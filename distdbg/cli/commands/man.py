@@ -12,7 +12,7 @@ from distdbg.errors import EXIT_REFUSED, Refused
 
 
 @exits({0: "done", EXIT_REFUSED: "FOLDER cannot be written to"})
-@examples("distdbg man ~/.local/share/man/man1", "man distdbg-hang-dump")
+@examples("distdbg man ~/.local/share/man/man1  # then: man distdbg-hang-dump")
 @click.command("man")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(folder: Path) -> None:
