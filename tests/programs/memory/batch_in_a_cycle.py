@@ -21,4 +21,4 @@ for _ in range(300):
     optimizer.zero_grad()
     model(Batch().then()).square().mean().backward()
     optimizer.step()
-    junk = [{"step": [n]} for n in range(100)]  # a script's own objects: what makes the collector run
+    junk = [{"step": [n]} for n in range(300)]  # a script's own objects: what makes the collector run
