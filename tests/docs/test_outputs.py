@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,7 @@ HANG = [b for b in SHOWN if b.shell_lines[0] == "distdbg hang-dump"]
 #: By the command, once: what two pages show, one launch shows for both.
 BY_COMMAND = {b.shell_lines[0]: [same for same in SHOWN if same.shell_lines[0] == b.shell_lines[0]] for b in SHOWN}
 FOUND, ENDED_BY_SIGNAL = 10, 128
+PROGRAM = "barrier_on_rank_0.py"
 
 
 def of(command: str) -> Block:
@@ -100,8 +102,12 @@ def test_a_log_of_another_job(folder: Path, distdbg: Command, torchrun: Command)
 def test_the_hang_is_found_and_cancelled(folder: Path, distdbg: Command) -> None:
     words = words_of(of("launch").shell_lines[0])
     job = subprocess.Popen([sys.executable, "-m", "distdbg", *words], cwd=folder, stdout=subprocess.DEVNULL)
+    latest = folder / "distdbg-runs" / "latest"
     try:
-        while (done := distdbg("hang-dump", cwd=folder)).code != FOUND:
+        while not latest.exists():  # before it, hang-dump takes any other job of this machine: another test's
+            assert job.poll() is None
+            time.sleep(0.1)
+        while (done := distdbg("hang-dump", cwd=folder)).code != FOUND or PROGRAM not in done.out:
             assert job.poll() is None, str(done)
         check(done, HANG)
         assert distdbg(*words_of(of("cancel").shell_lines[0]), cwd=folder).code == 0
