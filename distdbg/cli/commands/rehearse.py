@@ -210,7 +210,7 @@ class _Job:
         """The exit code of the job, and its run. Raises ToolMissing without simulated devices."""
         if gpus not in self._chosen:
             code, run = self._choose(gpus, program)
-            if run is not None:
+            if code:
                 return code, run
         return self._run(gpus, program, self._chosen[gpus])
 

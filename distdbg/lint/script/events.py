@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from distdbg.lint.script.script import FUNCTIONS, Script, argument
+from distdbg.lint.script.script import FUNCTIONS, Script, argument, last_word
 from distdbg.lint.script.values import ValueFlow
 
 Kind = Literal["backward", "step", "scaler_step", "zero", "clip", "unscale", "update", "schedule", "eval", "train",
@@ -174,4 +174,4 @@ def _last(owner: ast.expr) -> str:
     """The last word of `self.optimizers['g']`: what a person would call the object."""
     while isinstance(owner, (ast.Subscript, ast.Call)):
         owner = owner.value if isinstance(owner, ast.Subscript) else owner.func
-    return owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return last_word(owner)

@@ -9,7 +9,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from distdbg.lint.script.script import Script
+from distdbg.lint.script.script import Script, last_word
 from distdbg.lint.script.values import ValueFlow
 
 _OPTIMIZER = re.compile(
@@ -59,7 +59,7 @@ class Roles:
         given = self._annotation(node)
         if given:
             return Role(held=given.rpartition(".")[2] == annotation)
-        return Role(held=name.match(_word(node)) is not None and not any(map(self._of_another_class, bound)))
+        return Role(held=name.match(last_word(node)) is not None and not any(map(self._of_another_class, bound)))
 
     def _of_torch(self, site: ast.Call, kind: str) -> bool:
         called = self.script.call_names[site]
@@ -91,7 +91,3 @@ class Roles:
             return False
         last = self.script.last_names[value]
         return last[:1].isupper() or last in ("initialize", "prepare", "setup", "setup_optimizers")
-
-
-def _word(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -301,8 +301,7 @@ class Script:
 
     def linked(self, node: ast.AST) -> tuple[ast.Module, str] | None:
         """Where an imported name was defined, if its file was joined: the file's tree and the name there."""
-        word = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        if word not in self.words_that_link:
+        if last_word(node) not in self.words_that_link:
             return None  # most names
         if node not in self._linked:
             self._linked[node] = self.links.get((self.module_of(node), self.dotted(node)))
@@ -361,6 +360,11 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 def has_stars(call: ast.Call) -> bool:
     return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+
+
+def last_word(node: ast.AST) -> str:
+    """`b` of `a.b` and of `b`; empty for what is neither an attribute nor a name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
 from distdbg.lint.script.leads import CallsThatLead, by_an_object
-from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
 Source = Key | ast.Call
@@ -157,14 +157,14 @@ class ValueFlow:
 
     def class_named(self, node: ast.AST) -> ast.ClassDef | None:
         """The class of this name: one of the same file, or one that was joined from an import."""
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = last_word(node)
         if name not in self._may_be_class:
             return None  # most names
         found = self.classes.get(self.script.linked(node) or _NOWHERE)
         return found or self.classes.get((self.script.module_of(node), name))
 
     def functions_named(self, node: ast.AST) -> list[Function]:
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = last_word(node)
         if name not in self._may_be_function:
             return []  # most names
         found = self.functions.get(self.script.linked(node) or _NOWHERE, [])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
 from distdbg.lint.script.loops import TRAINS_BY_NAME
-from distdbg.lint.script.script import LOOPS, Loop, names_in
+from distdbg.lint.script.script import LOOPS, Loop, last_word, names_in
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
@@ -77,15 +77,11 @@ def _same_model(context: Context, one: ast.AST, other: ast.AST) -> bool:
     mine, its = _receiver(one), _receiver(other)
     if mine is None or its is None:
         return False
-    return bool(context.values.sites(mine) & context.values.sites(its)) or _word(mine) == _word(its) != ""
+    return bool(context.values.sites(mine) & context.values.sites(its)) or last_word(mine) == last_word(its) != ""
 
 
 def _receiver(call: ast.AST) -> ast.expr | None:
     return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-
-
-def _word(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool:
@@ -127,7 +123,7 @@ def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> boo
     Without an optimizer that is made here, `by_name`: it is called as the one model of a file is.
     """
     if by_name and not context.values.of_kind("optimizer"):
-        return _word(model) in ("model", "net", "network")
+        return last_word(model) in ("model", "net", "network")
     mine = context.values.sites(model)
     key = context.values.key(model)
     for optimizer in context.values.of_kind("optimizer"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
-from distdbg.lint.script.script import FUNCTIONS, Function, Loop, names_in
+from distdbg.lint.script.script import FUNCTIONS, Function, Loop, last_word, names_in
 
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
@@ -95,14 +95,14 @@ def _one_of_several(
         return
     cleared = [e.receiver for e in zeros if e.receiver is not None]
     inner = [o for o in context.script.within(loop, ast.For) if o is not loop]
-    if not all(map(_word, cleared)) or any(context.script.contains(o, z.top) for o in inner for z in zeros):
+    if not all(map(last_word, cleared)) or any(context.script.contains(o, z.top) for o in inner for z in zeros):
         return  # a container's optimizers are cleared one after the other
     others = set().union(*(context.values.sites(c, "optimizer") for c in cleared))
     anywhere = [n.func for n in context.events.of("zero") if isinstance(n, ast.Call)]
-    words = {_word(f.value) for f in anywhere if isinstance(f, ast.Attribute)}
+    words = {last_word(f.value) for f in anywhere if isinstance(f, ast.Attribute)}
     for step in steps:
         owner = step.receiver if step.kind == "step" else None
-        if owner is None or _word(owner) in words | {""} or not context.roles.optimizer(owner):
+        if owner is None or last_word(owner) in words | {""} or not context.roles.optimizer(owner):
             continue
         if context.values.sites(owner, "optimizer") & others:
             continue
@@ -121,8 +121,8 @@ def _in_one_branch(context: Context, loop: Loop, does: list[TrainingEvent]) -> I
         steps = [e for e in does if e.kind in STEPS and not e.excludes(back) and all(z.excludes(e) for z in zeros)]
         if not steps or not all(z.excludes(back) for z in zeros) or not all(_role(context, step) for step in steps):
             continue
-        owners = {_word(_stepped(step)) for step in steps}
-        if not owners <= {_word(z.receiver) for z in zeros if z.receiver is not None}:
+        owners = {last_word(_stepped(step)) for step in steps}
+        if not owners <= {last_word(z.receiver) for z in zeros if z.receiver is not None}:
             continue  # a model of its own, which may be cleared elsewhere
         if _cleared_by_others(context, loop) or _hands_over(context, loop):
             return
@@ -140,10 +140,6 @@ def _stepped(step: TrainingEvent) -> ast.expr:
     call = step.call
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     return call.args[0] if step.kind == "scaler_step" and call.args else call.func.value
-
-
-def _word(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _role(context: Context, step: TrainingEvent) -> Role:
