@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import torch
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.link import encode
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.census import ContainerCensus

@@ -24,8 +24,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from worker_overhead import STEPS, steps
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.link import encode
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import DUMP_VARIABLE, Watches

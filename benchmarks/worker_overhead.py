@@ -34,12 +34,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.guards.shared.base import GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
-from distdbg.worker.hook_points import HOOK_POINTS
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.hook_points import HOOK_POINTS
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.models import LastModel
 from distdbg.worker.page import OTHER, PageWriter
 from distdbg.worker.page import STEPS as STEP_COUNT

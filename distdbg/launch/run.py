@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.backends import named
-from distdbg.launch.backends.interface import AttemptStart
-from distdbg.launch.backends.nodes import Nodes
+from distdbg.launch.backends.nodes import AttemptStart, Nodes
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.io.journal import Journal
 from distdbg.launch.live.console import Console, Show

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    from distdbg.worker.bus import Bus
+    from distdbg.worker.hooks.bus import Bus
     from distdbg.worker.page import PageWriter
 
 #: How many calls are kept; with the words before them they fill 96 KiB.

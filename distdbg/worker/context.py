@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.link import Link
 from distdbg.worker.models import LastModel
 from distdbg.worker.page import PageWriter
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.hook_points import Callback
+    from distdbg.worker.hooks.hook_points import Callback
 
 
 class RankContext:

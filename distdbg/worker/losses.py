@@ -11,7 +11,7 @@ from math import isfinite
 from types import FrameType
 from typing import Any
 
-from distdbg.worker.hook_points import roots_of
+from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.user_code import users_line, variables
 
 #: A script with more lines that begin a backward has no loss that could be followed.

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from distdbg.worker.bus import Bus
+    from distdbg.worker.hooks.bus import Bus
 
 _MOST_NAMES = 20
 #: What FSDP1, activation checkpointing and torch.compile put into the names of parameters.

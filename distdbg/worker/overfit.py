@@ -14,8 +14,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from distdbg.worker.bus import Bus
 from distdbg.worker.context import RankContext
+from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.losses import Losses
 from distdbg.worker.memory.live import instances_of, roots
 from distdbg.worker.models import parameters_of

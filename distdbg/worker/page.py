@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.bus import Bus
+    from distdbg.worker.hooks.bus import Bus
 
 #: Where the numbers are, in words of 8 bytes
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)

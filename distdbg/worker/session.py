@@ -9,7 +9,7 @@ import sys
 from distdbg.worker import exceptions, leaving, orphans, recorder, stacks
 from distdbg.worker.calls import CallLog
 from distdbg.worker.context import RankContext
-from distdbg.worker.hook_points import hide_from_compiler, timeout_of
+from distdbg.worker.hooks.hook_points import hide_from_compiler, timeout_of
 from distdbg.worker.link import Link
 from distdbg.worker.page import EXITING
 from distdbg.worker.user_code import users_line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.guards.shared.runner import GuardRunner
-    from distdbg.worker.hook_points import Callback
+    from distdbg.worker.hooks.hook_points import Callback
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.operations import OperationsKeeper
     from distdbg.worker.overfit import Overfitting

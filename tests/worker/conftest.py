@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.worker.bus import Bus
+from distdbg.worker.hooks.bus import Bus
 
 
 @pytest.fixture(autouse=True)

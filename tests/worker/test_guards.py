@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 import torch as _torch  # noqa: F401 -- a rank has it loaded where a guard asks sys.modules for it
 
-from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.guards import guard_classes, read_modes
 from distdbg.worker.guards.shared.base import Guard, GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import EVENTS, Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import BACKWARD, BACKWARDS, OTHER, STEPS, PageWriter
 from distdbg.worker.user_code import is_ignored
 

@@ -21,8 +21,8 @@ from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.rank_connections import take_and_report
 from distdbg.protocol.agent_events import MemorySnapshot
 from distdbg.rundir import RunDir
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.memory import figures, snapshots
 from distdbg.worker.memory.census import ContainerCensus, CycleDetector
 from distdbg.worker.memory.holders import holder_of

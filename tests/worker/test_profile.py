@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from distdbg.evidence.trace.marks import HEADER, LINE, step_of
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.profile import profiler
 from distdbg.worker.profile.profiler import Profiler, pack, profiler_of_the_script, start

@@ -9,9 +9,9 @@ from weakref import ref
 import pytest
 import torch
 
-from distdbg.worker import traced_outputs
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks import traced_outputs
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import Watches, outputs, start
 from distdbg.worker.watch.figures import statistics, tensors_in

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.watch.compiling import CompileWatch
 
 BREAK = """Graph break in user code at /home/me/train.py:14

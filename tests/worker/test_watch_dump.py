@@ -14,8 +14,8 @@ from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.launch.replay.forward import definitions_of, replay
 from distdbg.launch.replay.replay_report import replay_report
 from distdbg.worker.agent_files import AgentFiles
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch.dump import NonfiniteDump
 from distdbg.worker.watch.numerics import NumericsWatch

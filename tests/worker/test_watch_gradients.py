@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import gradients
 from distdbg.worker.watch.gradients import GradientWatch

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from distdbg.worker import traced_outputs
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks import traced_outputs
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.watch import search
 from distdbg.worker.watch.search import Search
 from tests.worker.test_watch import Ears

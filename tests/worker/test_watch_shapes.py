@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from distdbg.worker.bus import Bus
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import Bus
+from distdbg.worker.hooks.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch.root import RootWatch
 from distdbg.worker.watch.shapes import ShapeWatch, describe, signature

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from distdbg.errors import DistdbgError, NothingToAnalyse, ToolMissing, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.launch.backends.nodes import Listener, Nodes
-    from distdbg.launch.io.journal import Journal
+    from distdbg.launch.backends.nodes import AttemptStart, Nodes
     from distdbg.launch.live.follow import Job
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location
@@ -79,21 +78,6 @@ class Placed:
     place: Location
     settings: JobSettings
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class AttemptStart:
-    """One start of a plan's ranks. `own` are the arguments that every agent gets, `listener` gets every event of every
-    agent, `say` shows a sentence to the user."""
-
-    plan: Plan
-    run: RunDir
-    attempt: int
-    own: Sequence[str]
-    grace: float
-    journal: Journal
-    listener: Listener
-    say: Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from distdbg.protocol.launcher_events import AgentExited, Cancelled
 from distdbg.protocol.requests import AskExceptions, Kill, Request, SendSignal, Stop, TakeDeathDump
 
 if TYPE_CHECKING:
-    from distdbg.launch.backends.interface import AttemptStart
+    from distdbg.launch.io.journal import Journal
+    from distdbg.launch.plan.job import Plan
+    from distdbg.rundir import RunDir
 
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.
 _OTHERS_MAY_TAKE_S = 3.0
@@ -34,6 +36,21 @@ _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 #: Called with (node rank, event) for everything that an agent says.
 Listener = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class AttemptStart:
+    """One start of a plan's ranks. `own` are the arguments that every agent gets, `listener` gets every event of every
+    agent, `say` shows a sentence to the user."""
+
+    plan: Plan
+    run: RunDir
+    attempt: int
+    own: Sequence[str]
+    grace: float
+    journal: Journal
+    listener: Listener
+    say: Callable[[str], None]
 
 
 @dataclass

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
 from distdbg.launch.backends.carriers import Carrier, Running, end_carriers
-from distdbg.launch.backends.nodes import AgentSeen, Nodes
+from distdbg.launch.backends.nodes import AgentSeen, AttemptStart, Nodes
 from distdbg.launch.io.control import ControlWatcher
 from distdbg.launch.link.liveness import (
     OPENS_WITHIN_S,
@@ -34,9 +34,6 @@ from distdbg.protocol.agent_events import DeathDump
 from distdbg.protocol.launcher_events import AgentSilent, NodeSilent
 from distdbg.protocol.message import Event
 from distdbg.protocol.requests import Cancel, Listen, Ping, Reach, Request, StartAgent, read_request
-
-if TYPE_CHECKING:
-    from distdbg.launch.backends.interface import AttemptStart
 
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0

@@ -21,7 +21,7 @@ from distdbg.worker.guards.shared.backward import (
 from distdbg.worker.guards.shared.base import IN_A_ROW, Guard
 from distdbg.worker.guards.shared.scalers import ScalerGuard
 from distdbg.worker.guards.shared.units import holds_unreduced
-from distdbg.worker.hook_points import roots_of
+from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.models import parameters_of, weak
 from distdbg.worker.user_code import Where, mentioned, users_line
 

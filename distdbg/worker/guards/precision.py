@@ -18,7 +18,7 @@ from distdbg.worker.guards.shared.backward import (
 from distdbg.worker.guards.shared.base import IN_A_ROW, Guard
 from distdbg.worker.guards.shared.scalers import ScalerGuard, autocast_of, scaler_of_step, stage_of
 from distdbg.worker.guards.shared.units import policy_dtype, units_of
-from distdbg.worker.hook_points import roots_of
+from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.models import parameters_of, weak
 from distdbg.worker.user_code import Where, belongs_to_user, frames_above, mentioned, users_line
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from distdbg.evidence.trace import marks
-from distdbg.worker.bus import Bus
+from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.user_code import belongs_to_user
 
 _now = time.time_ns

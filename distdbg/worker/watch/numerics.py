@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from distdbg.worker.context import RankContext
-from distdbg.worker.hook_points import roots_of
+from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.late_figures import LateNumber
 from distdbg.worker.models import inner_of, parameters_of, weak_or_gone
 from distdbg.worker.user_code import Where, is_ignored, users_line

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from distdbg.worker.hooks.traced_outputs import Held, calls, names, record
 from distdbg.worker.models import inner_of, is_compiled
-from distdbg.worker.traced_outputs import Held, calls, names, record
 from distdbg.worker.watch.figures import is_finite, is_mask, statistics
 
 

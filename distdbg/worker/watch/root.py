@@ -6,8 +6,8 @@ import _thread
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.worker import traced_outputs
 from distdbg.worker.context import RankContext
+from distdbg.worker.hooks import traced_outputs
 from distdbg.worker.models import inner_of, is_compiled, weak_or_gone
 
 Began = Callable[[Any, Any, Any], None]

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.worker import traced_outputs
 from distdbg.worker.context import RankContext
+from distdbg.worker.hooks import traced_outputs
 from distdbg.worker.models import is_compiled, parameters_of, weak, weak_or_gone
 
 Found = Callable[[Any], None]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from distdbg.worker import traced_outputs
 from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.context import RankContext
+from distdbg.worker.hooks import traced_outputs
 from distdbg.worker.watch.root import RootWatch
 
 #: This is only loaded once torch is, and may not be what loads it.

@@ -6,10 +6,11 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from distdbg.launch.backends.interface import AttemptStart, Backend, Claim, Placed, ProbeCommand, ProbeOptions
+from distdbg.launch.backends.interface import Backend, Claim, Placed, ProbeCommand, ProbeOptions
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.local.nodes import LocalNodes
+    from distdbg.launch.backends.nodes import AttemptStart
     from distdbg.settings import JobSettings
 
 

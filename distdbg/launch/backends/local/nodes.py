@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.collect.machine import procfs
-from distdbg.launch.backends.nodes import AgentSeen, Nodes
+from distdbg.launch.backends.nodes import AgentSeen, AttemptStart, Nodes
 from distdbg.launch.io import processes
 from distdbg.launch.link.wire import Wire
 from distdbg.protocol.requests import Request
 
 if TYPE_CHECKING:
-    from distdbg.launch.backends.interface import AttemptStart
     from distdbg.launch.plan.job import NodePlan
 
 _AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.py"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.launch.backends.interface import (
-    AttemptStart,
     Backend,
     Claim,
     Placed,
@@ -23,6 +22,7 @@ from distdbg.launch.backends.interface import (
 )
 
 if TYPE_CHECKING:
+    from distdbg.launch.backends.nodes import AttemptStart
     from distdbg.launch.backends.remote_nodes import RemoteNodes
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.errors import UsageError
-from distdbg.launch.backends.interface import AttemptStart, Backend, Claim, Placed, ProbeCommand, ProbeOptions
+from distdbg.launch.backends.interface import Backend, Claim, Placed, ProbeCommand, ProbeOptions
 
 if TYPE_CHECKING:
+    from distdbg.launch.backends.nodes import AttemptStart
     from distdbg.launch.backends.remote_nodes import RemoteNodes
     from distdbg.launch.plan.job import Plan
     from distdbg.settings import JobSettings

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.worker.bus import Bus
 from distdbg.worker.guards.shared.atomic_saves import AtomicSaves
+from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.models import is_fsdp2
 from distdbg.worker.page import PageWriter
 from distdbg.worker.user_code import Where, is_ignored

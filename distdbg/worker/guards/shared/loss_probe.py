@@ -13,7 +13,7 @@ from math import isfinite, isnan
 from types import FrameType
 from typing import Any
 
-from distdbg.worker.hook_points import roots_of
+from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.late_figures import LateFigures
 from distdbg.worker.user_code import Where, users_line
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import _thread
 import os
 
-from distdbg.worker.lookup_hooks import BuiltinHook, CallHook, MethodHook, ReadHook, WriteHook, next_hook
-from distdbg.worker.traced import called_by, method, unless_traced
+from distdbg.worker.hooks.lookup_hooks import BuiltinHook, CallHook, MethodHook, ReadHook, WriteHook, next_hook
+from distdbg.worker.hooks.traced import called_by, method, unless_traced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ HOOK_POINTS: dict[str, tuple[HookPoint, ...]] = {
 
 
 #: Files that torch.compile can meet in traced code: traced*.py, and those that the user has switched on.
-_TRACED = ("traced", "shrunk/")
+_TRACED = ("hooks/traced", "shrunk/")
 
 
 def hide_from_compiler(trace_rules: Any) -> None:
@@ -322,6 +322,6 @@ def hide_from_compiler(trace_rules: Any) -> None:
     By the list of single files: `trace_rules.add` compiles torch's pattern of folders anew each time, for 7 ms.
     Raises AttributeError where this torch has no such list.
     """
-    ours = __file__.rpartition("/")[0]
+    ours = __file__.rsplit("/", 2)[0]  # distdbg/worker
     files = (f"{folder}/{name}" for folder, _, names in os.walk(ours) for name in names if name.endswith(".py"))
     trace_rules.FORCE_SKIP_FILES.update(f for f in files if not f[len(ours) + 1 :].startswith(_TRACED))

@@ -37,15 +37,15 @@ from __future__ import annotations
 
 import _thread
 
-from distdbg.worker.hook_points import HOOK_POINTS
+from distdbg.worker.hooks.hook_points import HOOK_POINTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.hook_points import Callback, Channel, HookPoint
-    from distdbg.worker.importing import ImportWatch
+    from distdbg.worker.hooks.hook_points import Callback, Channel, HookPoint
+    from distdbg.worker.hooks.importing import ImportWatch
 
     Dropped = Callable[[str, Callback, Exception], None]
 

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from distdbg.worker.bus import EVENTS, Bus
-from distdbg.worker.hook_points import loaders, stateful_loaders
-from distdbg.worker.importing import ImportWatch
+from distdbg.worker.hooks.bus import EVENTS, Bus
+from distdbg.worker.hooks.hook_points import loaders, stateful_loaders
+from distdbg.worker.hooks.importing import ImportWatch
 
-BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
+BOOT = Path(__file__).parents[3] / "distdbg" / "worker" / "boot.py"
 
 GROUP = """
     import sys, torch, torch.distributed as dist
@@ -140,8 +140,8 @@ HEARD = """
     import builtins, io, numpy, safetensors.numpy, safetensors.torch
     from torch.distributed.fsdp import fully_shard
     from distdbg.worker import session
-    from distdbg.worker.bus import EVENTS
-    from distdbg.worker.hook_points import roots_of
+    from distdbg.worker.hooks.bus import EVENTS
+    from distdbg.worker.hooks.hook_points import roots_of
     heard = []
     for event in EVENTS:
         session.current.bus.subscribe(event, lambda subject, event=event: heard.append((event, subject)))
@@ -208,6 +208,7 @@ def run(folder, body, *, boot):
     with tempfile.TemporaryDirectory(prefix="ddbg") as node_dir, socket.socket(socket.AF_UNIX) as agent:
         agent.bind(f"{node_dir}/agent.sock")
         agent.listen()
+        agent.settimeout(10.0)  # of a script that never connected
         env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "DISTDBG_NODE_DIR": node_dir, "PYTHONWARNINGS": "ignore"}
         words = [str(BOOT)] if boot else []
         command = [sys.executable, "-u", *words, "script.py", str(folder)]
