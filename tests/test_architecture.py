@@ -225,7 +225,7 @@ WRITES_BY_ITSELF = {
     "distdbg/launch/agent/node.py": "makes the node-local folder",
     "distdbg/launch/agent/follower.py": "holds the FIFOs that it reads open",
     "distdbg/launch/hang_dump.py": "copies a finished dump into a new or empty folder",
-    "distdbg/shrink/checkpoint/plain_torch.py": "torch.save writes into the staging folder",
+    "distdbg/shrink/checkpoint/pickled.py": "torch.save writes into the staging folder",
     "distdbg/launch/replay/guard_trial.py": "copies programs into a temporary folder of its own",
     "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
     "distdbg/rehearse/gpu_box/box.py": "a plan in a folder of its own in /dev/shm",

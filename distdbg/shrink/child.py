@@ -23,6 +23,8 @@ TASKS = {
     "random": "distdbg.shrink.probe.task:random_weights",
     "memory": "distdbg.shrink.estimate.tracking:run",
     "plain": "distdbg.shrink.checkpoint.plain_torch:run",
+    "distributed": "distdbg.shrink.checkpoint.plain_dcp:run",
+    "megatron": "distdbg.shrink.checkpoint.megatron_torch:run",
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
     "verify": "distdbg.shrink.verify.task:verify",
     "smoke": "distdbg.shrink.verify.smoke:smoke",

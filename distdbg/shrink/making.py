@@ -21,6 +21,7 @@ from distdbg.shrink.checkpoint.config_file import (
     refuse_untrusted,
 )
 from distdbg.shrink.checkpoint.config_leaves import changed
+from distdbg.shrink.checkpoint.other_files import copy_others, others
 from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_names
@@ -43,10 +44,8 @@ from distdbg.shrink.estimate.extrapolating import extrapolated
 from distdbg.shrink.tokenizer import lay_out_tokenizer, write_tokenizer
 from distdbg.whole_file import write_whole
 
-#: what holds weights, in any form, is not copied along
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".tflite",
-            ".ot")  # fmt: skip
-_LARGEST_OTHER_FILE = 200_000_000
+#: what is made anew
+_MADE = (CONFIG, RECORD, CARD)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def make(
     order = replace(order, random=order.random or order.width is not None)
     order, tensors, pickled = _weights(source, order)
     if isinstance(source, Folder):
-        source.refuse_the_unreadable(_rest(source))
+        source.refuse_the_unreadable(others(source, _MADE))
     probe = _known(config, tensors, order)
     if probe is None:
         with progress.stage("looking for what counts the layers, and which of them are of a kind"):
@@ -162,7 +161,7 @@ def _other_files(
     modules: Collection[str]
 ) -> None:  # fmt: skip
     """Copy what is beside the weights, and make it fit."""
-    copy_the_rest(source, folder)
+    copy_others(source, folder, _MADE)
     probe["warnings"].extend(write_tokenizer(source, folder, probe))
     for path in (folder / name for name in FILES if (folder / name).is_file()):
         try:
@@ -280,19 +279,3 @@ def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any
     for narrowed in probe["narrowed"]:
         config = _with(config, narrowed["edits"], probe)
     return config
-
-
-def _rest(source: CheckpointSource) -> list[str]:
-    return [n for n in source.files() if n not in (CONFIG, RECORD, CARD) and not n.endswith((*_WEIGHTS, ".index.json"))]
-
-
-def copy_the_rest(source: CheckpointSource, folder: Path) -> None:
-    """Tokenizer, processor, chat template, generation config, code: everything that is small and holds no weights."""
-    for name in _rest(source):
-        with source.open(name) as reader:
-            if reader.size > _LARGEST_OTHER_FILE:
-                continue
-            content = reader.read(0, reader.size)
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, private=False)

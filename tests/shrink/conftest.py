@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 import pytest
 
 from distdbg.shrink import asking, making
+from distdbg.shrink.checkpoint import plain
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.estimate import estimating
 
@@ -26,5 +27,5 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(task: str, **arguments):
         return json.loads(json.dumps(resolve_name(TASKS[task])(json.loads(json.dumps(arguments)))))
 
-    for module in (making, estimating):
+    for module in (making, estimating, plain):
         monkeypatch.setattr(module, "ask", ask)

@@ -196,7 +196,7 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
     import torch
     import torch.distributed.checkpoint as dcp
 
-    from distdbg.shrink.checkpoint import pickled, plain_torch
+    from distdbg.shrink.checkpoint import pickled, plain_dcp, plain_torch
     from distdbg.shrink.probe.task import random_weights
 
     class Full:
@@ -207,7 +207,7 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
     state = {f"layers.{n}.weight": torch.zeros(1000) for n in range(3)}
     torch.save(state, source / "model.bin")
     dcp.save(state, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
-    of_layers = {"kind": task, "order": {"layers": 2, "keep": "first", "pattern": "layers"}}
+    of_layers = {"order": {"layers": 2, "keep": "first", "pattern": "layers"}}
     monkeypatch.setattr(os, "statvfs", lambda _path: Full)
     with pytest.raises(UsageError, match=r"small needs .* GB and the disk has 0\.00 GB free"):
         if task == "random":
@@ -215,9 +215,10 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
         elif task == "pickled":
             probe = {"stacks": [], "cuts": {}, "entries": {}}
             pickled.run(order | {"source": str(source), "files": ["model.bin"], "probe": probe, "config": str(source)})
+        elif task == "torch":
+            plain_torch.run(order | of_layers | {"source": str(source / "model.bin")})
         else:
-            place = tmp_path / "saved" if task == "dcp" else source / "model.bin"
-            plain_torch.run(order | of_layers | {"source": str(place)})
+            plain_dcp.run(order | of_layers | {"source": str(tmp_path / "saved")})
 
 
 def test_the_copier_does_without_torch() -> None:

@@ -17,7 +17,8 @@ from distdbg.whole_file import write_whole
 CONFIG = "config.json"
 _MOST_LAYERS = 100_000
 #: the usual names of a number of layers: many others with "layer" in them may be below 0
-COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
+          "encoder_num_layers", "decoder_num_layers")  # fmt: skip
 
 
 def read_config(source: CheckpointSource) -> dict[str, Any]:
@@ -43,8 +44,10 @@ def read_config(source: CheckpointSource) -> dict[str, Any]:
 
 def _without_a_config(files: list[str]) -> str:
     """What to do with a folder of another form."""
+    if any(re.search(r"(^|/)mp_rank_\d+_model_states\.pt$", name) for name in files):
+        return "DeepSpeed wrote it: run its zero_to_fp32.py, and name the file that comes out."
     if any(re.search(r"(^|/)mp_rank_\d+", name) for name in files):
-        return "It is split by Megatron's ranks (mp_rank_…): convert it to one file, or to a distributed checkpoint."
+        return "Name the folder with its mp_rank_… folders, or with latest_checkpointed_iteration.txt."
     if any(name.endswith(".gguf") for name in files):
         return "Name the model that its GGUF file was converted from: a folder with safetensors, or its hub id."
     return "Name a model's folder, or its config.json."

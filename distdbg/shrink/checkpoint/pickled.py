@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.inert import PICKLE, stand_ins
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
@@ -61,7 +62,9 @@ def load_safely(path: Path, remedy: str) -> dict[Any, Any]:
     import torch
 
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # what Megatron keeps its arguments in
+        named = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        # Megatron keeps its arguments in a namespace
+        with torch.serialization.safe_globals([argparse.Namespace, *stand_ins(named)]):
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
@@ -69,6 +72,13 @@ def load_safely(path: Path, remedy: str) -> dict[Any, Any]:
     if not isinstance(found, dict):
         raise EvidenceUnreadable(f"{path} holds a {type(found).__name__} and no tensors by name", "Save a state dict.")
     return found
+
+
+def save(state: dict[Any, Any], path: Path) -> None:
+    """As torch.save; classes that `load_safely` did not load get their names back."""
+    import torch
+
+    torch.save(state, path, pickle_module=PICKLE)
 
 
 def pickled_files(files: list[str], index: bytes | None) -> list[str]:

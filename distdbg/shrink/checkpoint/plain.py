@@ -13,6 +13,8 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
+from distdbg.shrink.checkpoint.megatron_stages import TRACKER, is_iteration, iteration_of
+from distdbg.shrink.checkpoint.other_files import copy_others
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.quantized import renumbered_names
 from distdbg.shrink.checkpoint.slicing import Cut, pieces
@@ -30,20 +32,29 @@ from distdbg.shrink.checkpoint.writing import (
     write_public_json,
 )
 from distdbg.shrink.choosing import order_warning
+from distdbg.whole_file import write_whole
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 DCP_METADATA = ".metadata"
+#: form -> the child's task that reduces it
+_TASKS = {"torch": "plain", "dcp": "distributed", "megatron": "megatron"}
+#: what is made anew, or names the files that were there
+_MADE = (RECORD, "integrity.json")
 _TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
 _PEFT_PREFIX = "base_model.model."
 
 
 def plain_kind(src: str) -> str | None:
-    """`adapter`, `dcp`, `safetensors` or `torch`; None for what has a config of its own, or is no local path."""
+    """`adapter`, `dcp`, `megatron`, `safetensors` or `torch`; None for what has a config of its own, or is no local
+    path."""
     path = Path(src)
-    if path.is_dir() and os.access(path, os.X_OK) and not (path / "config.json").exists():
+    if path.is_dir() and os.access(path, os.R_OK | os.X_OK) and not (path / "config.json").exists():
         if (path / ADAPTER_CONFIG).is_file():
             return "adapter"
-        return "dcp" if (path / DCP_METADATA).is_file() else None
+        path = iteration_of(path)
+        if (path / DCP_METADATA).is_file():
+            return "dcp"
+        return "megatron" if is_iteration(path) else None
     if path.is_file() and path.suffix == ".safetensors":
         return "safetensors"
     return "torch" if path.is_file() and path.suffix in _TORCH_FILES else None
@@ -53,13 +64,8 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: ShrinkP
     """Write the kept layers to `destination`, in the form that the source has; gives what shrink.json says."""
     refuse_an_occupied(destination)
     kind, path = plain_kind(src), Path(src)
-    if kind in ("torch", "dcp"):
-        plan = hashlib.sha256(repr((src, order)).encode()).hexdigest()
-        with progress.stage("reading the checkpoint"), staged(destination, plan, resume=False) as partial:
-            answer = ask("plain", kind=kind, source=src, folder=str(partial), to=str(destination), order=vars(order))
-            made = _record(kind, answer["stacks"], partial, answer, taken=[], dropped=[], read=answer["bytes_read"])
-            made["verified"]["weights"] = answer["weights"]
-            return _finished(made, partial)
+    if kind in _TASKS:
+        return _by_torch(kind, path, destination, order, progress)
     folder, file = (path, ADAPTER) if kind == "adapter" else (path.parent, path.name)
     source = Folder(folder)
     if file not in source.files():
@@ -79,6 +85,23 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: ShrinkP
             _adapter_config(source, partial, kept)
         made = _record(kind or "", stacks, partial, {}, taken=taken, dropped=dropped, read=source.bytes_read)
         made["verified"]["weights"] = compared(source, partial, taken, everything=False, file=file)
+        return _finished(made, partial)
+
+
+def _by_torch(kind: str, path: Path, destination: Path, order: PlainOrder, progress: ShrinkProgress) -> dict[str, Any]:
+    """By a task of the child. A folder with several iterations becomes one with that which its tracker names."""
+    source = iteration_of(path) if path.is_dir() else path
+    plan = hashlib.sha256(repr((str(path), order)).encode()).hexdigest()
+    with progress.stage("reading the checkpoint"), staged(destination, plan, resume=False) as partial:
+        folder = partial if source == path else partial / source.name
+        folder.mkdir(exist_ok=True)
+        answer = ask(_TASKS[kind], source=str(source), folder=str(folder), to=str(destination), order=vars(order))
+        if source.is_dir():
+            copy_others(Folder(source), folder, _MADE)
+        if source != path:
+            write_whole(partial / TRACKER, (path / TRACKER).read_bytes(), private=False)
+        made = _record(kind, answer["stacks"], partial, answer, taken=[], dropped=[], read=answer["bytes_read"])
+        made["verified"]["weights"] = answer["weights"]
         return _finished(made, partial)
 
 

@@ -13,7 +13,12 @@ from distdbg.shrink.checkpoint.source import Folder
 
 @pytest.mark.parametrize(
     ("file", "remedy"),
-    [("iter_0001000/mp_rank_00/model.pt", "Megatron"), ("a.gguf", "GGUF"), ("other", "config.json")],
+    [
+        ("iter_0001000/mp_rank_00/model.pt", "latest_checkpointed"),
+        ("global_step10/mp_rank_00_model_states.pt", "DeepSpeed"),
+        ("a.gguf", "GGUF"),
+        ("other", "config.json"),
+    ],
 )
 def test_its_form_is_named(tmp_path: Path, file: str, remedy: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
