@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import enum
+import io
 import random
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy
 import torch
+import torch.distributed.checkpoint as dcp
 
 HIDDEN, VOCABULARY = 4, 8
 #: name in a layer -> (shape, the dimension that tensor ranks share)
@@ -98,6 +100,32 @@ class Job:
         (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
         return folder
 
+    def write_distributed(self, root: Path, *, embedded: bool = False, iteration: int = 100) -> Path:
+        """As `--ckpt-format torch_dist` does: all layers of a stack in one tensor, objects in parts, and what is in no
+        rank's part in `common.pt`; since 2026 that is `embedded` among the parts."""
+        folder = root / f"iter_{iteration:07d}"
+        state: dict[str, Any] = {n: tensor for n, tensor in self.whole.items() if "layers" not in n}
+        for name in LAYER:
+            state[f"decoder.layers.{name}"] = torch.stack(
+                [self.whole[f"decoder.layers.{i}.{name}"] for i in range(self.layers)]
+            )
+        state |= {f"optimizer.state.exp_avg.{name}": torch.zeros_like(tensor) for name, tensor in state.items()}
+        for i in range(self.layers):
+            state[f"decoder.layers.mlp.linear_fc1._extra_state/shard_{i}.0_{self.layers}.1"] = saved([f"of {i}"])
+        state["rng_state/shard_0.0_1.1"] = saved([[{"random_rng_state": random.getstate()}]])
+        common = {
+            k: v for k, v in self.file(0, 0, iteration).items() if k in ("args", "checkpoint_version", "iteration")
+        }
+        folder.mkdir(parents=True)
+        if embedded:
+            state["common_state/shard_0_1"] = saved([common])
+        else:
+            (folder / "common.pt").write_bytes(saved(common).getvalue())
+        dcp.save(state, checkpoint_id=str(folder), planner=_AsTheyAre(flatten_state_dict=False), no_dist=True)
+        (folder / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
+        (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
+        return folder
+
     def file(self, rank: int, stage: int, iteration: int) -> dict[str, Any]:
         arguments = {
             "num_layers": self.layers, "encoder_num_layers": self.layers, "hidden_size": HIDDEN,
@@ -127,6 +155,36 @@ def nested(state: dict[str, Any]) -> dict[str, Any]:
     return model
 
 
+class _AsTheyAre(dcp.DefaultSavePlanner):
+    """Objects come packed."""
+
+    def transform_object(self, write_item, object):
+        return object
+
+
+class _AsBytes(dcp.DefaultLoadPlanner):
+    def load_bytes(self, read_item, value):
+        self.state_dict[read_item.dest_index.fqn] = value
+
+
+def saved(value: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    with importable():
+        torch.save(value, file)
+    file.seek(0)
+    return file
+
+
+def read_distributed(folder: Path) -> dict[str, Any]:
+    """Every tensor, and every object as Megatron gets it."""
+    entries = dcp.FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+    state = {
+        n: torch.empty(e.size, dtype=e.properties.dtype) if hasattr(e, "size") else None for n, e in entries.items()
+    }
+    dcp.load(state, checkpoint_id=str(folder), planner=_AsBytes(False, False), no_dist=True)
+    return {n: load(value) if isinstance(value, io.BytesIO) else value for n, value in state.items()}
+
+
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
     """Megatron's enum can be found by its name: to be pickled, or by those who load a whole checkpoint."""
@@ -141,7 +199,7 @@ def importable() -> Iterator[None]:
             del sys.modules[name]
 
 
-def load(path: Path) -> Any:
+def load(path: Path | io.BytesIO) -> Any:
     """As Megatron does: with every class that the file names."""
     with importable():
         return torch.load(path, weights_only=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -59,22 +60,29 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 def load_safely(path: Path, remedy: str) -> dict[Any, Any]:
     """What a torch.save file holds. Raises EvidenceUnreadable where it holds anything but tensors and plain values."""
-    import torch
-
-    try:
-        named = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-        # Megatron keeps its arguments in a namespace
-        with torch.serialization.safe_globals([argparse.Namespace, *stand_ins(named)]):
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
-        raise EvidenceUnreadable(f"{path} is not read by torch's safe loader: {why}", remedy) from None
+    found = loaded_safely(path, str(path), remedy)
     if not isinstance(found, dict):
         raise EvidenceUnreadable(f"{path} holds a {type(found).__name__} and no tensors by name", "Save a state dict.")
     return found
 
 
-def save(state: dict[Any, Any], path: Path) -> None:
+def loaded_safely(file: Path | io.BytesIO, called: str, remedy: str) -> Any:
+    """As `load_safely`, of a file or of bytes, whatever they hold. `called`: what a person calls it."""
+    import torch
+
+    try:
+        named = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+        if isinstance(file, io.BytesIO):
+            file.seek(0)
+        # Megatron keeps its arguments in a namespace
+        with torch.serialization.safe_globals([argparse.Namespace, *stand_ins(named)]):
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=isinstance(file, Path))
+    except Exception as error:
+        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        raise EvidenceUnreadable(f"{called} is not read by torch's safe loader: {why}", remedy) from None
+
+
+def save(state: Any, path: Path | io.BytesIO) -> None:
     """As torch.save; classes that `load_safely` did not load get their names back."""
     import torch
 

@@ -7,6 +7,7 @@ PyTorch, torchtitan, Megatron and PEFT fit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,16 +20,20 @@ from distdbg.shrink.choosing import LEAST, chosen_layers
 Forms = Mapping[str, tuple[tuple[int, ...], str]]
 #: fewer tensors in a layer are a list of something else
 _TENSORS_OF_A_LAYER = 2
+#: layers that predict more tokens than the next one are no part of the stack (Megatron)
+_NEXT_TOKENS = "mtp"
 
 
 @dataclass(frozen=True)
 class PlainOrder:
-    """layers: a number, None for one of each kind. keep: see `choosing`. pattern: the prefix of a layer's number."""
+    """layers: a number, None for one of each kind. keep: see `choosing`. pattern: the prefix of a layer's number.
+    gaps: not every layer has tensors (an adapter). together: Megatron wrote it, and one tensor may hold all layers."""
 
     layers: int | None = None
     keep: str = "kinds"
     pattern: str | None = None
     gaps: bool = False
+    together: bool = False
 
 
 def plain_stacks(forms: Forms, order: PlainOrder) -> list[dict[str, Any]]:
@@ -63,18 +68,26 @@ def _as_json(prefix: str, kinds: Sequence[int], kept: list[int]) -> dict[str, An
 
 def _stacked(forms: Forms, order: PlainOrder) -> list[dict[str, Any]]:
     """Stacks that have all layers in one tensor, one behind the other along its first dimension (Megatron's sharded
-    checkpoints), where the pattern names them. Only the user can distinguish them from other tensors."""
-    prefix = _prefix(order)
-    if prefix is None or prefix in numbered_prefixes(forms):
-        return []
-    layers = _rows(forms, prefix)
-    if layers is None or layers < LEAST:
-        return []
-    ends = (f".{name}".find(f".{prefix}.") + len(prefix) for name in forms)
-    alike = {name[:end] for name, end in zip(forms, ends, strict=True) if name[:end].endswith(prefix)}
-    same = sorted(path for path in alike if _rows(forms, path) == layers)
-    kept = chosen_layers([0] * layers, order.layers, order.keep, name=prefix)
-    return [_as_json(path, [0] * layers, kept) | {"stacked": True} for path in same]
+    checkpoints). Only Megatron's names, or the user, can distinguish them from other tensors."""
+    given = _prefix(order)
+    numbered = numbered_prefixes(forms)
+    found: dict[str, dict[str, Any]] = {}
+    for prefix in [given] if given is not None else sorted(_together(forms)) if order.together else []:
+        layers = None if prefix in numbered else _rows(forms, prefix)
+        if layers is None or layers < LEAST:
+            continue
+        ends = (f".{name}".find(f".{prefix}.") + len(prefix) for name in forms)
+        alike = {name[:end] for name, end in zip(forms, ends, strict=True) if name[:end].endswith(prefix)}
+        same = sorted(path for path in alike if _rows(forms, path) == layers)
+        kept = chosen_layers([0] * layers, order.layers, order.keep, name=prefix)
+        found |= {path: _as_json(path, [0] * layers, kept) | {"stacked": True} for path in same}
+    return list(found.values())
+
+
+def _together(forms: Forms) -> set[str]:
+    """What comes before the parts of a layer that no number follows, in Megatron's names of a model."""
+    found = (re.match(r"(?!optimizer\.)((?:.+?\.)?(?:encoder|decoder)\.layers)\.[^\d.]", name) for name in forms)
+    return {match[1] for match in found if match}
 
 
 def rows_kept(forms: Forms, stacks: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -114,6 +127,7 @@ def _layered(forms: Forms, order: PlainOrder) -> dict[str, set[int]]:
         for prefix, numbers in numbered.items()
         if _outermost(prefix)
         and max(numbers) > 0
+        and _NEXT_TOKENS not in prefix.split(".")
         and (order.gaps or numbers == set(range(len(numbers))))
         and max(len(_print(forms, prefix, number)) for number in numbers) >= _TENSORS_OF_A_LAYER
     }

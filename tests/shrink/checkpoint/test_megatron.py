@@ -173,3 +173,34 @@ def test_two_stacks_in_several_stages_are_refused(tmp_path):
             torch.save(whole, file)
     with pytest.raises(Refused, match="two stacks"):
         plain.make_plain(str(tmp_path / "run"), tmp_path / "small", PlainOrder(keep="0,1"))
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_all_layers_in_one_tensor_need_no_pattern(tmp_path, embedded):
+    job = megatron.Job(layers=6, arguments={"moe_layer_freq": [1, 0, 1, 1, 1, 1]})
+    full = megatron.read_distributed(job.write_distributed(tmp_path / "run", embedded=embedded))
+    made = plain.make_plain(str(tmp_path / "run"), tmp_path / "small", PlainOrder(keep="1,5"))
+    assert made["verified"]["weights"] == "pass" and made["stacks"][0]["path"] == "decoder.layers"
+    folder = tmp_path / "small" / "iter_0000100"
+    small = megatron.read_distributed(folder)
+    parts = [f"decoder.layers.mlp.linear_fc1._extra_state/shard_{i}.0_" for i in range(6)]
+    assert [small.pop(f"{parts[i]}2.1") for i in range(2)] == [["of 1"], ["of 5"]]
+    assert small.keys() == full.keys() - {f"{part}6.1" for part in parts}
+    for name, value in small.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, full[name][[1, 5]] if ".layers." in f".{name}" else full[name]), name
+    assert small["rng_state/shard_0.0_1.1"] == full["rng_state/shard_0.0_1.1"]
+    common = small["common_state/shard_0_1"][0] if embedded else megatron.load(folder / "common.pt")
+    arguments = common["args"]
+    assert (arguments.num_layers, arguments.moe_layer_freq) == (2, [0, 1])
+    assert arguments.attention_backend is megatron.AttnBackend.auto and common["iteration"] == 100
+    assert (folder / "metadata.json").is_file() and not (folder / "integrity.json").exists()
+
+
+def test_the_optimizer_in_buckets_is_left_out(tmp_path):
+    job = megatron.Job(layers=4)
+    job.whole["optimizer.distributed.dp_group_idx_0.gbuf_idx_0.exp_avg"] = torch.zeros(4)
+    job.write_distributed(tmp_path / "run")
+    made = plain.make_plain(str(tmp_path / "run"), tmp_path / "small", PlainOrder())
+    assert "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.exp_avg" in made["dropped"]
+    assert any("--no-load-optim" in warning for warning in made["warnings"])

@@ -56,15 +56,21 @@ def test_a_torch_file_with_more_than_weights(tmp_path, distdbg):
 
 def test_a_distributed_checkpoint(tmp_path, distdbg):
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
     whole = state()
-    dcp.save({"model": whole, "step": 7}, checkpoint_id=str(tmp_path / "whole"), no_dist=True)
+    rates = {f"layers.{i}.w": rate for i, rate in enumerate([0.0, 0.0, 0.1, 0.2, 0.3])}
+    dcp.save({"model": whole, "step": 7, "lr": rates}, checkpoint_id=str(tmp_path / "whole"), no_dist=True)
     done = distdbg("shrink-model", "whole", "small", "--keep", "2,3")
     assert done.code == 0, done
     wanted = expected(whole, 2, 0) | expected(whole, 3, 1)
     found = {f"model.{name}": torch.empty_like(tensor) for name, tensor in wanted.items()}
     dcp.load(found, checkpoint_id=str(tmp_path / "small"), no_dist=True)
     equal({name.removeprefix("model."): tensor for name, tensor in found.items()}, wanted)
+    dcp_to_torch_save(str(tmp_path / "small"), str(tmp_path / "small.pt"))
+    again = torch.load(tmp_path / "small.pt", weights_only=True)
+    equal(again.pop("model"), wanted)
+    assert again == {"step": 7, "lr": {"layers.0.w": 0.1, "layers.1.w": 0.2}}
 
 
 def test_what_is_no_checkpoint_runs_nothing(tmp_path, distdbg):
