@@ -128,6 +128,13 @@ class StepEnds(Fact, name="step-ends", by="worker"):
     ends: Sequence[object]
 
 
+class CollectiveModules(Fact, name="collective-modules", by="worker"):
+    """When FSDP2 began and ended the collectives of a module, in ns since the epoch: of a rehearsal. `spans` are
+    [begin, end, path of the module]."""
+
+    spans: Sequence[object]
+
+
 class ValueRead(Fact, name="value-read", by="worker"):
     """The first read of a value of the device in a line, of a rehearsal without values. `how` is the method of the
     tensor, `inside` the file below torch's folder that has read it for the line, empty where the line itself did."""

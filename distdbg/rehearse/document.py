@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 
-from distdbg.evidence.memory.answer import gib
+from distdbg.evidence.memory.answer import MemoryAnswer, gib
 from distdbg.model import Report, fold_ranks
 from distdbg.protocol.chosen_ranks import ChosenRanks
 from distdbg.rehearse.fitting import Fit
@@ -15,8 +15,11 @@ from distdbg.rehearse.rehearsal import GroupSchedule, RankPeak, Rehearsal
 from distdbg.report.document import Column, Document, Paragraph, Section, Table
 from distdbg.report.memory_report import MemoryUse
 
-#: Rows of a group's table.
+#: Rows of a group's table, kinds of memory, and columns of the picture of a step.
 _MOST_ROWS = 12
+_MOST_KINDS = 6
+_MOST_COLUMNS = 72
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LIMITS = (
     "Not modelled: time, overlap, the speed of links. Kernels compute nothing unless --values is given, so that what "
     "depends on a value (a loss, a mask, a sampled token) is arbitrary. Beside torch's own memory a device has 512 MiB "
@@ -28,9 +31,9 @@ def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Doc
     """`devices` names what was simulated; with `verdict` the document has the findings of the run, too."""
     found = run.rehearsal
     sections = [Section("Ranks", (Paragraph(_chosen(found.chosen)),))] if found.chosen is not None else []
-    sections.append(Section("Memory", tuple(_memory(found, fits=run.fits))))
-    if run.snapshot is not None:
-        sections.append(Section("", (MemoryUse([run.snapshot], ""),)))
+    sections.append(Section("Memory", tuple(_memory(found, run.snapshots, fits=run.fits))))
+    if run.snapshots:
+        sections.append(Section("", (MemoryUse(run.snapshots[:1], ""),)))
     sections += _collectives(found)
     sections += _values(run.branches)
     sections.append(Section("What a rehearsal does not show", (Paragraph(_LIMITS, "dim"),)))
@@ -82,7 +85,7 @@ def _chosen(chosen: ChosenRanks) -> str:
     )
 
 
-def _memory(found: Rehearsal, *, fits: bool | None) -> Iterator[Paragraph | Table]:
+def _memory(found: Rehearsal, snapshots: Sequence[MemoryAnswer], *, fits: bool | None) -> Iterator[Paragraph | Table]:
     highest = found.highest
     if found.ran_out:
         one = len(found.ran_out) == 1
@@ -98,13 +101,32 @@ def _memory(found: Rehearsal, *, fits: bool | None) -> Iterator[Paragraph | Tabl
         )  # fmt: skip
     if highest is None:
         return
-    columns = (Column("ranks"), *(Column(title, number=True) for title in ("allocated", "reserved", "left")))
+    columns = [Column("ranks"), *(Column(title, number=True) for title in ("allocated", "reserved", "beside", "left"))]
     rows = []
-    for figures, peaks in groupby(found.peaks, key=lambda peak: (peak.allocated, peak.reserved, peak.total)):
-        allocated, reserved, total = figures
-        ranks = fold_ranks([peak.rank for peak in peaks])
-        rows.append((ranks, gib(allocated), gib(reserved), gib(total - allocated)))
-    yield Table(columns, tuple(rows))
+    for _, group in groupby(found.peaks, key=lambda peak: replace(peak, rank=0, step=0)):
+        peaks = list(group)
+        figures = (peaks[0].allocated, peaks[0].reserved, peaks[0].beside, peaks[0].left)
+        rows.append((fold_ranks([peak.rank for peak in peaks]), *map(gib, figures)))
+    yield Table(tuple(columns), tuple(rows))
+    yield from _kinds(snapshots)
+
+
+def _kinds(snapshots: Sequence[MemoryAnswer]) -> Iterator[Paragraph | Table]:
+    """What fills each rank, and what expandable segments would give."""
+    kinds = list(dict.fromkeys(kind for one in snapshots for kind in one.peak.kinds if one.peak.kinds[kind]))
+    columns = [Column("rank"), *(Column(kind, number=True) for kind in kinds[:_MOST_KINDS])]
+    columns += [Column("all", number=True), Column("if expandable", number=True)]
+    rows = []
+    for one in snapshots:
+        held = [gib(one.peak.kinds.get(kind, 0)) for kind in kinds[:_MOST_KINDS]]
+        expandable = gib(one.expandable_reserved) if one.expandable_reserved is not None else ""
+        rows.append((str(one.rank), *held, gib(one.peak.active), expandable))
+    if rows:
+        yield Paragraph(
+            "At the peak of the step with a snapshot, one rank of those with equal peaks; and what the allocator would "
+            "hold at most with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True:", "dim",
+        )  # fmt: skip
+        yield Table(tuple(columns), tuple(rows))
 
 
 def _collectives(found: Rehearsal) -> Iterator[Section]:
@@ -112,22 +134,52 @@ def _collectives(found: Rehearsal) -> Iterator[Section]:
     inside, across = (sum(g.bytes for g in found.groups if g.across is far) for far in (False, True))
     if found.groups:
         yield Section(f"Collectives {of}", (Paragraph(f"{gib(inside)} inside a node, {gib(across)} across nodes"),))
-    for group in found.groups:
+    if found.crossed:
+        words = f"The order across groups differs: {found.crossed}. Ranks can wait for each other then."
+        yield Section("", (Paragraph(words, "strong"),))
+    firsts = list(accumulate((min(len(group.rows), _MOST_ROWS) for group in found.groups), initial=0))[:-1]
+    if found.groups:
+        yield Section("", tuple(_picture(found.groups, firsts)))
+    for group, first in zip(found.groups, firsts, strict=True):
         far = "across nodes" if group.across else "inside a node"
         title = f"{group.title}: {len(group.ranks)} ranks, {far}, {gib(group.bytes)}"
-        yield Section(title, tuple(_schedule(group)))
+        yield Section(title, tuple(_schedule(group, first)))
 
 
-def _schedule(group: GroupSchedule) -> Iterator[Paragraph | Table]:
+def _picture(groups: Sequence[GroupSchedule], firsts: Sequence[int]) -> Iterator[Paragraph | Table]:
+    """The order of a step: a line for each group, from left to right, a letter for equal operations in sequence."""
+    rank = min(group.rank for group in groups)
+    shown = [(group, first) for group, first in zip(groups, firsts, strict=True) if group.rank == rank]
+    placed = [
+        (at, number, _LETTERS[(first + row) % len(_LETTERS)] if row < _MOST_ROWS else "-")
+        for number, (group, first) in enumerate(shown)
+        for at, row in group.order
+    ]
+    runs = [one for one, _ in groupby((number, letter) for _, number, letter in sorted(placed))]
+    columns = runs[:_MOST_COLUMNS]
+    rows = tuple(
+        (group.title, "".join(letter if of == number else "." for of, letter in columns))
+        for number, (group, _) in enumerate(shown)
+    )
+    more = f" The first {len(columns)} of {len(runs)} columns." if len(runs) > len(columns) else ""
+    words = f"The order on rank {rank}: a letter is a row below, once for equal operations in sequence.{more}"
+    yield Paragraph(words, "dim")
+    yield Table((Column("group"), Column("order", code=True)), rows)
+
+
+def _schedule(group: GroupSchedule, first: int) -> Iterator[Paragraph | Table]:
     if group.difference:
         yield Paragraph(f"The ranks differ: {group.difference}", "strong")
-    columns = (Column("operation"), Column("times", number=True), Column("bytes", number=True), Column("phase"),
-               Column("line", code=True))  # fmt: skip
-    rows = [
-        (row.operation, str(row.count), gib(row.bytes), row.phase, row.where.rpartition("/")[2])
-        for row in group.rows[:_MOST_ROWS]
-    ]
-    yield Table(columns, tuple(rows))
+    named = any(row.module for row in group.rows)
+    columns = [Column(""), Column("operation"), Column("times", number=True), Column("bytes", number=True),
+               Column("phase"), Column("line", code=True)]  # fmt: skip
+    columns += [Column("module", code=True)] if named else []
+    rows = []
+    for place, row in enumerate(group.rows[:_MOST_ROWS], first):
+        letter, line = _LETTERS[place % len(_LETTERS)], row.where.rpartition("/")[2]
+        cells = (letter, row.operation, str(row.count), gib(row.bytes), row.phase, line)
+        rows.append((*cells, row.module) if named else cells)
+    yield Table(tuple(columns), tuple(rows))
     if rest := group.rows[_MOST_ROWS:]:
         yield Paragraph(f"and {sum(row.count for row in rest)} smaller ones", "dim")
 
@@ -152,7 +204,13 @@ def _plain(found: Rehearsal, run: RehearsedRun) -> Mapping[str, object]:
         "ran_out": found.ran_out,
         "ranks": found.chosen.ranks if found.chosen is not None else None,
         "step": found.step,
-        "peaks": [asdict(one) for one in found.peaks],
+        "peaks": [{**asdict(one), "left": one.left} for one in found.peaks],
+        "kinds": [
+            {"rank": one.rank, "peak": one.peak.active, "kinds": one.peak.kinds, "phases": one.peak.phases,
+             "expandable_reserved": one.expandable_reserved}
+            for one in run.snapshots
+        ],
         "groups": [{**asdict(group), "bytes": group.bytes} for group in found.groups],
+        "crossed": found.crossed,
         "branches": [asdict(one) for one in run.branches],
-    }
+    }  # fmt: skip

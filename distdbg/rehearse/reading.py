@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdbg.collect.files.bounded_read import read_whole
@@ -13,11 +13,11 @@ from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.jsonl import objects
 from distdbg.evidence.memory.answer import MemoryAnswer
-from distdbg.evidence.recorder.schedule import Enqueued, read_schedule
+from distdbg.evidence.recorder.schedule import Enqueued, read_schedule, with_modules
 from distdbg.evidence.records import Events
 from distdbg.model import Report, Unknown, fold_ranks
 from distdbg.protocol import chosen_ranks
-from distdbg.protocol.facts import StepEnds, ValueRead
+from distdbg.protocol.facts import CollectiveModules, StepEnds, ValueRead
 from distdbg.rehearse.branches import branch_of
 from distdbg.rehearse.rehearsal import Rehearsal, rehearsal
 from distdbg.rundir import Attempt, RunDir
@@ -25,6 +25,8 @@ from distdbg.rundir.reading import open_regular
 
 _MOST_FACTS = 16 << 20
 _MOST_SOURCE = 4 << 20
+#: Reading one takes a second or two.
+_MOST_SNAPSHOTS = 8
 _NO_RECORDER = "the script was ended early, or has not used NCCL"
 
 
@@ -40,12 +42,13 @@ class ValueBranch:
 
 @dataclass(frozen=True)
 class RehearsedRun:
-    """`snapshot` is the newest of the rank that ran out of memory, else of the one with the highest peak; None without
-    one. `report` is the verdict of the run. `branches` are decided by values that no device computes."""
+    """`snapshots`: the newest of the rank that ran out of memory, else of that with the highest peak, and of one rank
+    for each other peak. `report` is the verdict of the run. `branches` are decided by values that no device
+    computes."""
 
     report: Report
     rehearsal: Rehearsal
-    snapshot: MemoryAnswer | None
+    snapshots: tuple[MemoryAnswer, ...]
     unknown: tuple[Unknown, ...]
     branches: tuple[ValueBranch, ...] = ()
 
@@ -71,11 +74,12 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
     for rank, files in attempt.ranks().items():
         facts = objects(read_whole(files.facts, _MOST_FACTS)[0] or "")[0]
         ends[rank] = _step_ends(facts)
+        modules = CollectiveModules.newest(facts)
         for _, read in ValueRead.among(facts):
             reads.setdefault((read.file, read.line, read.how, read.inside), []).append(rank)
         try:
             with open_regular(files.operations) as file:
-                schedules[rank] = read_schedule(load(file))
+                schedules[rank] = with_modules(read_schedule(load(file)), modules.spans if modules else ())
         except (OSError, UnreadablePickle) as error:
             gone = isinstance(error, FileNotFoundError)
             unread.setdefault(_NO_RECORDER if gone else str(error), []).append(rank)
@@ -84,12 +88,24 @@ def read_rehearsal(run: RunDir) -> RehearsedRun:
     report = build_report(evidence)
     ran_out = sorted({rank for finding in report.findings if finding.id == "cuda-oom" for rank in finding.ranks})
     found = rehearsal(whole, schedules, ends, ran_out, chosen)
-    fullest = ran_out[0] if ran_out else found.highest.rank if found.highest is not None else None
-    snapshot = None
-    if fullest is not None:
-        snapshot, why = _newest_snapshot(run, attempt, fullest)
-        unknown += [Unknown(f"what fills the device of rank {fullest}", why)] if snapshot is None else []
-    return RehearsedRun(report, found, snapshot, tuple(unknown), tuple(_branches(reads)))
+    snapshots = []
+    for number, rank in enumerate(_ranks_to_read(found)):
+        snapshot, why = _newest_snapshot(run, attempt, rank)
+        if snapshot is not None:
+            snapshots.append(replace(snapshot, rank=rank))
+        elif not number:
+            unknown.append(Unknown(f"what fills the device of rank {rank}", why))
+    return RehearsedRun(report, found, tuple(snapshots), tuple(unknown), tuple(_branches(reads)))
+
+
+def _ranks_to_read(found: Rehearsal) -> list[int]:
+    """One for each peak that differs; the fullest first."""
+    fullest = found.ran_out[0] if found.ran_out else found.highest.rank if found.highest is not None else None
+    ranks: dict[object, int] = {}
+    for peak in sorted(found.peaks, key=lambda peak: (peak.rank != fullest, -peak.allocated, peak.rank)):
+        ranks.setdefault((peak.allocated, peak.reserved), peak.rank)
+    first = [fullest] if fullest is not None else []
+    return list(dict.fromkeys([*first, *ranks.values()]))[:_MOST_SNAPSHOTS]
 
 
 def _branches(reads: Mapping[tuple[str, int, str, str], Sequence[int]]) -> Iterator[ValueBranch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from distdbg.diagnosis.timeline.groups import group_title
 from distdbg.evidence.memory.device_peak import device_peak
@@ -13,35 +13,48 @@ from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.protocol.chosen_ranks import ChosenRanks
 
+#: A group's name and members, and by rank what each has enqueued in it.
+Group = tuple[str, tuple[int, ...]]
+Members = dict[Group, dict[int, list[Enqueued]]]
+
 
 @dataclass(frozen=True)
 class RankPeak:
-    """Bytes of a rank's device. `reserved` is the most that the allocator held, `total` what the device has, 0 where it
-    is not known; `step` is the one by which `allocated` was reached."""
+    """Bytes of a rank's device. `reserved` is the most that the allocator held, `beside` what others than torch's
+    allocator have (context, communicators), `total` what the device has, 0 where it is not known; `step` is the one by
+    which `allocated` was reached."""
 
     rank: int
     allocated: int
     reserved: int
     total: int
     step: int
+    beside: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.total - self.beside - self.allocated
 
 
 @dataclass(frozen=True)
 class Row:
-    """Operations of one kind that one line enqueues in one phase of a step. `bytes` are of all `count` together."""
+    """Operations of one kind that one line enqueues in one phase of a step. `bytes` are of all `count` together.
+    `module` is the path of that whose parameters they are about, with a * for numbers."""
 
     operation: str
     count: int
     bytes: int
     where: str
     phase: str
+    module: str = ""
 
 
 @dataclass(frozen=True)
 class GroupSchedule:
     """The collectives of a group in one step, those of its rank with the most; `across` nodes or inside one.
 
-    `difference` says what first differs between its ranks over the whole run; empty where nothing does.
+    `difference` says what first differs between its ranks over the whole run; empty where nothing does. `order` has for
+    each operation of the step its place among those of all groups of the rank, and its row.
     """
 
     title: str
@@ -49,6 +62,8 @@ class GroupSchedule:
     across: bool
     rows: tuple[Row, ...]
     difference: str = ""
+    rank: int = 0
+    order: tuple[tuple[int, int], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -58,13 +73,15 @@ class GroupSchedule:
 @dataclass(frozen=True)
 class Rehearsal:
     """`step` is the one whose collectives are shown; 0: no step was seen, and they are those of the whole run.
-    `ran_out` are the ranks whose device had too little memory. `chosen`: only these ranks were run."""
+    `ran_out` are the ranks whose device had too little memory. `chosen`: only these ranks were run. `crossed` says
+    which collectives of two groups come in another order on another rank; empty where none do."""
 
     peaks: tuple[RankPeak, ...]
     groups: tuple[GroupSchedule, ...]
     step: int
     ran_out: tuple[int, ...] = ()
     chosen: ChosenRanks | None = None
+    crossed: str = ""
 
     @property
     def highest(self) -> RankPeak | None:
@@ -81,8 +98,9 @@ def rehearsal(
     """`schedules` and `step_ends` (ns since the epoch) are by rank; either may be empty."""
     peaks = [peak for record in evidence.ranks if (peak := _peak(record)) is not None]
     steps = min((len(ends) for ends in step_ends.values()), default=0)
-    groups = _groups(evidence, schedules, step_ends, steps, chosen)
-    return Rehearsal(tuple(peaks), tuple(groups), steps, tuple(ran_out), chosen)
+    members = _members(evidence, schedules, chosen)
+    groups = _groups(evidence, members, step_ends, steps, chosen)
+    return Rehearsal(tuple(peaks), tuple(groups), steps, tuple(ran_out), chosen, crossed_order(members))
 
 
 def _peak(record: RankRecord) -> RankPeak | None:
@@ -91,37 +109,46 @@ def _peak(record: RankRecord) -> RankPeak | None:
         return None
     points = (*record.memory.course, *record.memory.points)
     reserved = max((point.reserved or 0 for point in points), default=0)
+    beside = max((point.used - point.reserved for point in points if point.used and point.reserved), default=0)
     return RankPeak(
-        record.rank, peak.bytes, reserved, max((point.total or 0 for point in points), default=0), peak.step
-    )
+        record.rank, peak.bytes, reserved, max((point.total or 0 for point in points), default=0), peak.step,
+        max(0, beside),
+    )  # fmt: skip
 
 
-def _groups(
-    evidence: RunEvidence,
-    schedules: Mapping[int, Sequence[Enqueued]],
-    step_ends: Mapping[int, Sequence[int]],
-    steps: int,
-    chosen: ChosenRanks | None,
-) -> list[GroupSchedule]:
+def _members(evidence: RunEvidence, schedules: Mapping[int, Sequence[Enqueued]], chosen: ChosenRanks | None) -> Members:
     everybody = tuple(range(chosen.size)) if chosen is not None else tuple(record.rank for record in evidence.ranks)
-    node_of = {record.rank: record.node_rank for record in evidence.ranks}
-    if chosen is not None:
-        node_of = {rank: chosen.node_of(rank) for rank in everybody}
-    members: dict[tuple[str, tuple[int, ...]], dict[int, list[Enqueued]]] = {}
+    members: Members = {}
     for rank, schedule in sorted(schedules.items()):
         by_name: dict[str, list[Enqueued]] = {}
         for one in schedule:
             by_name.setdefault(one.group, []).append(one)
         for name, own in by_name.items():
             members.setdefault((name, _ranks_of(evidence, rank, name) or everybody), {})[rank] = own
+    return members
+
+
+def _groups(
+    evidence: RunEvidence,
+    members: Members,
+    step_ends: Mapping[int, Sequence[int]],
+    steps: int,
+    chosen: ChosenRanks | None,
+) -> list[GroupSchedule]:
+    node_of = {record.rank: record.node_rank for record in evidence.ranks}
+    if chosen is not None:
+        node_of = {rank: chosen.node_of(rank) for rank in range(chosen.size)}
     found = []
     for (name, ranks), by_rank in members.items():
-        most = max(by_rank, key=lambda rank: (len(_of_step(by_rank[rank], step_ends.get(rank, ()), steps)), -rank))
-        rows = _rows(_of_step(by_rank[most], step_ends.get(most, ()), steps))
+        of_step = {rank: _of_step(own, step_ends.get(rank, ()), steps) for rank, own in by_rank.items()}
+        most = max(of_step, key=lambda rank: (len(of_step[rank]), -rank))
+        rows = _rows(of_step[most])
         if rows:
             across = len({node_of.get(rank) for rank in ranks}) > 1
             title = group_title(name, by_rank[most][0].description, ranks)
-            found.append(GroupSchedule(title, ranks, across, rows, _difference(by_rank)))
+            places = {_row_key(row): place for place, row in enumerate(rows)}
+            order = tuple((one.at, places[_key(one)]) for one in of_step[most])
+            found.append(GroupSchedule(title, ranks, across, rows, _difference(by_rank), most, order))
     return sorted(found, key=lambda group: (-group.bytes, group.ranks))
 
 
@@ -138,15 +165,23 @@ def _of_step(operations: Sequence[Enqueued], ends: Sequence[int], step: int) -> 
     return [one for one in operations if begin < one.at <= ends[step - 1]]
 
 
+def _key(one: Enqueued) -> tuple[str, str, str, str]:
+    line = f"{one.line.file}:{one.line.line}" if one.line is not None else ""
+    module = ".".join("*" if word.isdigit() else word for word in one.module.split("."))
+    return one.operation, line, one.phase, module
+
+
+def _row_key(row: Row) -> tuple[str, str, str, str]:
+    return row.operation, row.where, row.phase, row.module
+
+
 def _rows(operations: Sequence[Enqueued]) -> tuple[Row, ...]:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    sizes: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str]] = Counter()
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
     for one in operations:
-        line = f"{one.line.file}:{one.line.line}" if one.line is not None else ""
-        key = one.operation, line, one.phase
-        counts[key] += 1
-        sizes[key] += one.bytes
-    rows = [Row(key[0], count, sizes[key], key[1], key[2]) for key, count in counts.items()]
+        counts[_key(one)] += 1
+        sizes[_key(one)] += one.bytes
+    rows = [Row(key[0], count, sizes[key], *key[1:]) for key, count in counts.items()]
     return tuple(sorted(rows, key=lambda row: (-row.bytes, -row.count, row.operation)))
 
 
@@ -163,6 +198,29 @@ def _difference(by_rank: Mapping[int, Sequence[Enqueued]]) -> str:
             if number >= max(min(one), min(other)) and _what(one, number) != _what(other, number):
                 here, there = _named(one.get(number)), _named(other.get(number))
                 return f"number {number} is {here} on rank {first} and {there} on rank {second}"
+    return ""
+
+
+def crossed_order(members: Members) -> str:
+    """Of two ranks that share groups, the first two collectives of them that come in another order on the other.
+
+    Each waits for the other then, if their streams or the device have room for one only.
+    """
+    orders: dict[int, dict[tuple[Group, int], Enqueued]] = {}
+    for group, by_rank in members.items():
+        for rank, operations in by_rank.items():
+            numbered = _collectives(operations).items()
+            orders.setdefault(rank, {}).update({(group, number): parts[0] for number, parts in numbered})
+    for (first, ones), (second, others) in combinations(sorted(orders.items()), 2):
+        both = ones.keys() & others.keys()
+        if len({group for group, _ in both}) < 2:
+            continue
+        here, there = (sorted(both, key=lambda key: own[key].at) for own in (ones, others))
+        for one, other in zip(here, there, strict=True):
+            if one[0] != other[0]:
+                a, b = (f"{_named([ones[key]])} of {group_title(key[0][0], ones[key].description, key[0][1])}"
+                        for key in (one, other))  # fmt: skip
+                return f"rank {first} enqueues {a} before {b}, and rank {second} after it"
     return ""
 
 

@@ -125,3 +125,21 @@ def test_groups_of_one_name_on_different_ranks_are_different_groups():
     run = RunEvidence({}, 1, tuple(records), ())
     found = rehearsal(run, {rank: numbered(did(group="2", size=rank + 1, agrees=1)) for rank in range(4)}, {})
     assert sorted(g.ranks for g in found.groups) == [(0, 1), (2, 3)] and not any(g.difference for g in found.groups)
+
+
+def test_the_order_across_groups_is_compared():
+    run = evidence(ranks=2, groups={"1": (0, 1), "2": (0, 1)})
+    a, b = (numbered(did(group=group, description=f"mesh_{group}")) for group in "12")
+    orders = {0: [replace(a[0], at=1), replace(b[0], at=2)], 1: [replace(b[0], at=1), replace(a[0], at=2)]}
+    found = rehearsal(run, orders, {})
+    assert "rank 0" in found.crossed and "rank 1" in found.crossed and "train.py:9" in found.crossed
+    assert rehearsal(run, {0: orders[0], 1: orders[0]}, {}).crossed == ""
+
+
+def test_modules_of_one_kind_are_one_row():
+    """And the order of a step has a place for each operation."""
+    units = [did(at=at, size=8) for at in (1, 2, 3)]
+    units = [replace(one, module=path) for one, path in zip(units, ("layers.0", "layers.1", ""), strict=True)]
+    (group,) = rehearsal(evidence(), {0: units}, {}).groups
+    assert [(row.module, row.count) for row in group.rows] == [("layers.*", 2), ("", 1)]
+    assert group.order == ((1, 0), (2, 0), (3, 1))

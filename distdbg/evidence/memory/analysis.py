@@ -15,6 +15,7 @@ from distdbg.evidence.memory.answer import (
     warm_up,
 )
 from distdbg.evidence.memory.digest import Digest, window
+from distdbg.evidence.memory.expandable import reserved_if_expandable
 from distdbg.evidence.memory.leaks import leaks, thinned
 from distdbg.evidence.memory.levels import MOST_HOLDERS, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory.oom import out_of_memory
@@ -76,6 +77,7 @@ def analyse_trace(trace: MemoryTrace, holders: int = MOST_HOLDERS) -> MemoryAnsw
         standing_empty=standing_empty(inside),
         phases=tuple(trace.phases[:_MOST_PHASES]),
         settings=trace.settings,
+        expandable_reserved=reserved_if_expandable(trace),
     )
     return _numbered(answer, trace.stacks.groups)
 

@@ -188,6 +188,8 @@ class MemoryAnswer:
     #: phases of the trace: (event, name)
     phases: tuple[tuple[int, str], ...] = ()
     settings: Mapping[str, str] | None = None
+    #: reserved at most if segments were expandable (evidence/memory/expandable.py); None where that is not known
+    expandable_reserved: int | None = None
     path: str = ""
     rank: int | None = None
 

@@ -17,12 +17,12 @@ from distdbg.evidence.memory.trace import GRAIN, MemoryTrace, Rare, Segment, liv
 
 MIB = 1 << 20
 #: torch's allocator: requests up to here come from small segments of 2 MiB
-_SMALL = 1 * MIB
-_SMALL_SEGMENT = 2 * MIB
+SMALL = 1 * MIB
+SMALL_SEGMENT = 2 * MIB
 #: up to here a large request makes a segment of 20 MiB; beyond, one of its own size in steps of 2 MiB. Expandable
 #: segments grow by pages of these two sizes, large or small
 _LARGE_REQUEST = 10 * MIB
-_LARGE_SEGMENT = 20 * MIB
+LARGE_SEGMENT = 20 * MIB
 _MOST_SEGMENTS = 160
 _MOST_SPANS = 400
 USED, PENDING, FREE = "used", "pending", "free"
@@ -44,7 +44,7 @@ def out_of_memory(trace: MemoryTrace, found: Levels, ends: Sequence[int] = ()) -
         return None
     event = events[-1]
     ranges = rewound(trace.segments, [r for r in trace.rare if r.at > event.at])
-    small = event.size <= _SMALL
+    small = event.size <= SMALL
     blocks = _blocks(trace, event.at)
     maps = [_map(r, blocks, _usable(r.of, event, small=small)) for r in ranges]
     free = [(size, m.usable) for m in maps for _, size, state in m.spans if state == FREE]
@@ -79,8 +79,8 @@ def out_of_memory(trace: MemoryTrace, found: Levels, ends: Sequence[int] = ()) -
 
 def _needed(request: int, *, small: bool, expandable: bool) -> int:
     if small:
-        return _SMALL_SEGMENT
-    step = _LARGE_SEGMENT if expandable or request < _LARGE_REQUEST else _SMALL_SEGMENT
+        return SMALL_SEGMENT
+    step = LARGE_SEGMENT if expandable or request < _LARGE_REQUEST else SMALL_SEGMENT
     return -(-request // step) * step
 
 
@@ -93,7 +93,7 @@ def _verdict(event: Rare, needed: int, reserved: int, usable: Sequence[int]) -> 
     spare = holes + event.free - event.size
     short = needed - event.free
     if holes and spare < 0:
-        return "short", min(short, -(spare // _SMALL_SEGMENT) * _SMALL_SEGMENT)  # what it frees goes back in segments
+        return "short", min(short, -(spare // SMALL_SEGMENT) * SMALL_SEGMENT)  # what it frees goes back in segments
     if holes >= max(thresholds.FRAGMENTED * (reserved + event.free), thresholds.FRAGMENTED_BYTES):
         return "fragmented", spare
     return "short", short
@@ -129,7 +129,7 @@ def rewound(segments: Sequence[Segment], later: Iterable[Rare]) -> list[_Range]:
 
 def _gone(event: Rare, *, expandable: bool = False) -> Segment:
     """What was given back, by its size alone: pages for large requests are of 20 MiB."""
-    small = event.size % _LARGE_SEGMENT != 0 if expandable else event.size <= _SMALL_SEGMENT
+    small = event.size % LARGE_SEGMENT != 0 if expandable else event.size <= SMALL_SEGMENT
     return Segment(event.address, event.size, event.stream, small, expandable, event.pool)
 
 

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from distdbg.evidence.frames import phase_of
+from distdbg.evidence.frames import BACKWARD, phase_of
 from distdbg.evidence.ops import find
 from distdbg.evidence.recorder.reading import users_lines
 from distdbg.evidence.stacks.threads import Frame
@@ -20,6 +21,8 @@ _SIZES = {
     "Float8_e4m3fn": 1, "Float8_e5m2": 1,
 }  # fmt: skip
 _OTHER_SIZE = 4
+#: Spans that are looked at for an operation: they are nested a few deep.
+_MOST_INSIDE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Enqueued:
     """One operation of one rank. `bytes` is the larger of all its inputs and all its outputs; `at` is ns since the
     epoch. `line` is the user's innermost line, None where no frame is the user's. `agrees` are the bytes that must be
     the same on all ranks of the group, 0 where they need not. `number` counts the collectives of the group, -1 for what
-    not every rank of it enqueues: a send or receive."""
+    not every rank of it enqueues: a send or receive. `module` is the path of the one whose parameters it is about."""
 
     group: str
     description: str
@@ -38,6 +41,7 @@ class Enqueued:
     at: int
     line: Frame | None
     phase: str = ""
+    module: str = ""
 
     @property
     def what(self) -> tuple[str, int]:
@@ -46,18 +50,41 @@ class Enqueued:
 
 
 def read_schedule(dump: object) -> tuple[Enqueued, ...]:
-    """The operations in the order in which they were enqueued; entries of another form are left out."""
+    """The operations in the order in which they were enqueued; entries of another form are left out.
+
+    One without a Python frame, where others have frames, is of autograd's thread: DDP reduces there.
+    """
     entries = dump.get("entries") if isinstance(dump, Mapping) else None
+    entries = entries if isinstance(entries, Sequence) else ()
+    framed = any(isinstance(entry, Mapping) and entry.get("frames") for entry in entries)
     found = []
-    for entry in entries if isinstance(entries, Sequence) else ():
+    for entry in entries:
         try:
-            found.append(_enqueued(entry))
+            found.append(_enqueued(entry, framed=framed))
         except (TypeError, ValueError, KeyError, AttributeError):  # noqa: PERF203 -- one bad entry
             continue
     return tuple(found)
 
 
-def _enqueued(entry: Mapping[str, Any]) -> Enqueued:
+def with_modules(operations: Sequence[Enqueued], spans: Iterable[object]) -> tuple[Enqueued, ...]:
+    """`spans` are [begin, end, path] in ns since the epoch, in the order of their ends; the innermost one counts."""
+    known = sorted(
+        (begin, end, path)
+        for span in spans
+        if isinstance(span, Sequence) and len(span) == 3
+        for begin, end, path in [span]
+        if isinstance(begin, int) and isinstance(end, int) and isinstance(path, str)
+    )
+    begins = [begin for begin, _, _ in known]
+    found = []
+    for one in operations:
+        place = bisect_right(begins, one.at)
+        around = (path for _, end, path in reversed(known[max(0, place - _MOST_INSIDE) : place]) if one.at <= end)
+        found.append(replace(one, module=next(around, "")))
+    return tuple(found)
+
+
+def _enqueued(entry: Mapping[str, Any], *, framed: bool) -> Enqueued:
     name, description = entry["process_group"]
     spelling = str(entry["profiling_name"]).partition(":")[2].partition(" ")[0]
     known = find(spelling)
@@ -73,7 +100,8 @@ def _enqueued(entry: Mapping[str, Any]) -> Enqueued:
     number = int(entry["collective_seq_id"]) if of_all else -1
     return Enqueued(
         str(name), str(description), known.name if known is not None else spelling, max(sizes), agrees, number,
-        int(entry["time_created_ns"]), lines[0] if lines else None, _phase(frames),
+        int(entry["time_created_ns"]), lines[0] if lines else None,
+        BACKWARD if framed and not frames else _phase(frames),
     )  # fmt: skip
 
 

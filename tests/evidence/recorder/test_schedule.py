@@ -1,6 +1,8 @@
 """The schedule of a rank: sizes, what must agree, and the user's line, from entries of torch's recorder."""
 
-from distdbg.evidence.recorder.schedule import read_schedule
+from dataclasses import replace
+
+from distdbg.evidence.recorder.schedule import read_schedule, with_modules
 
 TORCH = "/opt/lib/python3.11/site-packages/torch/distributed"
 
@@ -39,7 +41,15 @@ def test_the_users_line_and_the_phase():
     )
     before, alone = read_schedule({"entries": [entry(frames=frames), entry()]})
     assert (before.line.file, before.line.line, before.phase) == ("/home/me/gpt.py", 80, "backward")
-    assert (alone.line, alone.phase) == (None, "")
+    assert (alone.line, alone.phase) == (None, "backward"), "without Python it is autograd's thread"
+    assert read_schedule({"entries": [entry()]})[0].phase == "", "a recorder without frames tells nothing"
+
+
+def test_the_module_is_that_of_the_innermost_span():
+    one, *_ = read_schedule({"entries": [entry()]})
+    spans = [[1, 4, "layers.0"], [0, 9, "model"], "x", [1, "2", "x"]]
+    found = with_modules([replace(one, at=at) for at in (3, 6, 12)], spans)
+    assert [operation.module for operation in found] == ["layers.0", "model", ""]
 
 
 def test_what_not_every_rank_enqueues_has_no_number():
