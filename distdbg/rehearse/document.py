@@ -27,10 +27,12 @@ _LIMITS = (
 )
 
 
-def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Document:
-    """`devices` names what was simulated; with `verdict` the document has the findings of the run, too."""
+def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool, resumed: str | None = None) -> Document:
+    """`devices` names what was simulated; with `verdict` the document has the findings of the run, too. `resumed` is
+    the directory of the run whose checkpoint it has resumed."""
     found = run.rehearsal
     sections = [Section("Ranks", (Paragraph(_chosen(found.chosen)),))] if found.chosen is not None else []
+    sections += _may_be_ours(run)
     sections.append(Section("Memory", tuple(_memory(found, run.snapshots, fits=run.fits))))
     if run.snapshots:
         sections.append(Section("", (MemoryUse(run.snapshots[:1], ""),)))
@@ -42,7 +44,7 @@ def rehearsal_document(run: RehearsedRun, devices: str, *, verdict: bool) -> Doc
         replace(run.report, unknown=(*run.report.unknown, *run.unknown)) if verdict else alone,
         title=f"rehearsal on {devices}",
         sections=tuple(sections),
-        json_keys=lambda: {"rehearsal": _plain(found, run)},
+        json_keys=lambda: {"rehearsal": {**_plain(found, run), "resumed": resumed}},
     )
 
 
@@ -75,6 +77,17 @@ def fit_document(fit: Fit, tries: Sequence[Try]) -> Document:
         sections=(Section("", (Paragraph(words, "strong"), Table(columns, rows))),),
         json_keys=lambda: {"fit": {"name": fit.name, "best": best, "tries": [asdict(one) for one in tries]}},
     )
+
+
+def _may_be_ours(run: RehearsedRun) -> Iterator[Section]:
+    """A job that hung after its ranks read values may have gone different ways on them only here."""
+    if run.report.outcome == "hung" and run.branches:
+        places = ", ".join(dict.fromkeys(one.where.rpartition("/")[2] for one in run.branches[:3]))
+        words = (
+            f"This hang can be one of the rehearsal alone: ranks decided by values that no device has computed "
+            f"({places}), each for itself. Run it with --values, with a small model, to know."
+        )
+        yield Section("", (Paragraph(words, "strong"),))
 
 
 def _chosen(chosen: ChosenRanks) -> str:

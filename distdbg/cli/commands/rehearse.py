@@ -169,12 +169,13 @@ def command(
     if fit is not None:
         sys.exit(_search(job, fit, gpus, as_json=as_json))
     code, run = job.rehearse(gpus, program)
+    saved = None
     if resume is not None and code == 0:
-        gpus = resume
+        gpus, saved = resume, run
         click.echo(f"distdbg: once more, on {job.devices(gpus)}: SCRIPT resumes its checkpoint", err=True)
         code, run = job.rehearse(gpus, (*program, *shlex.split(resume_with)))
     if run is not None:
-        _show(run, job.devices(gpus), as_json=as_json)
+        _show(run, job.devices(gpus), as_json=as_json, saved=saved)
     sys.exit(code)
 
 
@@ -192,6 +193,7 @@ class _Job:
     ) -> None:  # fmt: skip
         self._memory, self._values, self._ranks, self.program = memory, values, ranks, program
         self._chosen: dict[int, tuple[int, ...]] = {}
+        self._runs = 0
         given = {**options, "memory": True, "memory_steps": options["memory_steps"] or _SNAPSHOT_STEPS}
         given |= dict.fromkeys(_ELSEWHERE - {"memory"})
         given |= {"on": "local", "slurm_options": (), "detach": False}
@@ -252,11 +254,17 @@ class _Job:
         if ranks:
             os.environ[chosen_ranks.VARIABLE] = chosen_ranks.ChosenRanks(self._nodes, gpus, ranks).text
             options |= {"nodes": "1", "torchrun_nnodes": None, "torchrun_nproc_per_node": str(len(ranks))}
-        options |= {"run_dir": None} if groups else {}  # it is the directory of the whole rehearsal
+        options["run_dir"] = None if groups else self._run_dir()
         given: dict[str, Any] = {"devices": gpus, "memory": size, "values": values, "shadow": values}
         with gpu_box(_set_up(), real=ranks, groups=groups, **given) as box:
             os.environ.update(box.environment(self._paths))
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
+
+    def _run_dir(self) -> str | None:
+        """What --run-dir names is the first run's; a second has -2 behind it."""
+        self._runs += 1
+        given = self._given["run_dir"]
+        return f"{given}-{self._runs}" if given and self._runs > 1 else given
 
     def devices(self, gpus: int) -> str:
         from distdbg.evidence.memory.answer import gib
@@ -321,9 +329,12 @@ def _guards_of_values() -> tuple[str, ...]:
     return tuple(f"{guard}=off" for guard in GUARDS_OF_VALUES)
 
 
-def _show(run: RunDir, devices: str, *, as_json: bool) -> None:
+def _show(run: RunDir, devices: str, *, as_json: bool, saved: RunDir | None = None) -> None:
+    """`saved` is the run that has saved the checkpoint which this one has resumed."""
     from distdbg.cli import answer
     from distdbg.rehearse.document import rehearsal_document
     from distdbg.rehearse.reading import read_rehearsal
 
-    answer.show(rehearsal_document(read_rehearsal(run), devices, verdict=as_json), as_json=as_json)
+    found = read_rehearsal(run)
+    document = rehearsal_document(found, devices, verdict=as_json, resumed=str(saved.path) if saved else None)
+    answer.show(document, as_json=as_json)
