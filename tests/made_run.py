@@ -116,14 +116,14 @@ class MadeRun:
         self.event(self.node_of(rank), "rank-exited", **{**record, "t": t})
         self.codes[rank] = code
 
-    def raises(self, rank, kind, message, *, t=9.0, code=1, before="", **end):
+    def raises(self, rank, kind, message, *, t=9.0, code=1, before="", line=88, **end):
         """The worker side reports an uncaught exception, and the rank ends a moment later.
 
         `before` is the part of a chain's text that stands above the last traceback.
         """
-        text = before + traceback_text(kind, message)
+        text = before + traceback_text(kind, message, line=line)
         self.fact(rank, op="exception", uncaught=True, type=kind, message=message, traceback=text, t=t,
-                  thread="MainThread", where=["/home/me/train.py", 88, "step"])  # fmt: skip
+                  thread="MainThread", where=["/home/me/train.py", line, "step"])  # fmt: skip
         end.setdefault("t", t + 0.2)
         self.exits(rank, code, **end)
 

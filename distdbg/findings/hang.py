@@ -40,7 +40,8 @@ ENTRIES = (
         meaning="Most collectives want the same number of elements of the same type from every rank. With gloo a rank "
         "that gets more than it expects aborts, which need not be the one that is wrong; NCCL hangs or mixes "
         "up memory.",
-        how_seen="The flight recorders give sizes and types of each operation; the smaller side is named.",
+        how_seen="The flight recorders, and the calls that each rank records, give sizes and types of each operation; "
+        "the smaller side is named, and both where none is smaller.",
         remedy="Print the shapes before the line that is named. Drop or pad the last batch, and check that every rank "
         "has loaded the same checkpoint and configuration.",
         source="https://pytorch.org/docs/stable/distributed.html",

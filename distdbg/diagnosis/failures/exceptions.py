@@ -150,7 +150,7 @@ def exception_failure(
     return RankFailure(
         rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
         type=_short_type(told.type), message=told.message, shown=shown, where=where, known=known, citation=citation,
-        doubt=doubt, otherwise=otherwise,
+        doubt=doubt, otherwise=otherwise, frames=tuple(f for f in reversed(told.frames) if not f.is_library),
     )  # fmt: skip
 
 

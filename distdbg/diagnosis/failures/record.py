@@ -28,6 +28,8 @@ class RankFailure:
     #: a traceback or a stack, shortened for a reader; empty where there is none
     shown: str = ""
     where: TracebackFrame | None = None
+    #: the user's frames, innermost first
+    frames: tuple[TracebackFrame, ...] = ()
     known: KnownMessage | None = None
     citation: Citation | None = None
     #: what happened between its cause and the rank's end, as a sentence

@@ -9,8 +9,8 @@ from distdbg.diagnosis.failures.exceptions import exception_failure, from_fact, 
 from distdbg.diagnosis.failures.record import RankFailure, line_of_file
 from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RankRecord
-from distdbg.evidence.stacks.crash import fatal_error, terminate
-from distdbg.evidence.stacks.tracebacks import ParsedException, shortened
+from distdbg.evidence.stacks.crash import Crash, fatal_error, terminate
+from distdbg.evidence.stacks.tracebacks import ParsedException, TracebackFrame, shortened
 from distdbg.model import CauseClass, Citation
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
@@ -54,12 +54,13 @@ def _thrown_by_native_code(rank: RankRecord, number: int) -> RankFailure | None:
         error = _known_last_line(rank) or error
     if error is None:
         return None
-    where = crash.where if (crash := fatal_error(rank.stderr_tail)) else None
+    crash = fatal_error(rank.stderr_tail)
+    where = crash.where if crash is not None else None
     citation = Citation(rank.stderr_path, line_of_file(rank, error.line), quote=error.text)
     failure = exception_failure(rank, (error,), where, rank.ended, citation=citation, late=False)
     if failure.known is None and failure.cause_class != CauseClass.COMMUNICATION:
         failure = replace(failure, finding="rank-killed", kind="signal")
-    return replace(failure, signal=number)
+    return replace(failure, signal=number, frames=_users(crash))
 
 
 def _known_last_line(rank: RankRecord) -> ParsedException | None:
@@ -89,8 +90,12 @@ def _crash(rank: RankRecord, number: int) -> RankFailure:
     return RankFailure(
         rank, "signal", "rank-killed", CauseClass.UNCAUGHT_ERROR, "certain", rank.ended,
         message=_terminate_words(rank), shown=citation.quote if crash else "", where=where, citation=citation,
-        signal=number,
+        signal=number, frames=_users(crash),
     )  # fmt: skip
+
+
+def _users(crash: Crash | None) -> tuple[TracebackFrame, ...]:
+    return tuple(f for f in crash.frames if not f.is_library) if crash is not None else ()
 
 
 def _terminate_words(rank: RankRecord) -> str:

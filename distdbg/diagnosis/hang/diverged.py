@@ -10,7 +10,8 @@ from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.hang._handling import REMEDY, handled, raised
 from distdbg.diagnosis.hang._stuck import citations, short, sides_text, since, step, waited
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.waits.divergence import Divergence, Kind, divergence_of, raised_apart
+from distdbg.diagnosis.waits.divergence import divergence_of
+from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -53,17 +54,23 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
     subject = who(evidence, found.ranks)
     sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
+    place = f" ({found.place})" if found.place else ""
     verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    if found.kind is Kind.RANK_CONDITIONAL:
+        what, others = (
+            ("alone in another collective" if found.others else what),
+            f"{'' if found.others else others}{_because(found)}",
+        )
     dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
     return Finding(
         id=found.kind.value,
         severity="error",
-        confidence="likely",
-        summary=f"{subject} {verb} {what}{others}: {sides} ({found.place})",
-        cause=f"{who(evidence, dead).capitalize()} failed of it: gloo ends who gets more bytes than it expects, and "
-        "its peers lose the connection.",
+        confidence="certain" if _recorded(evidence, found) else "likely",
+        summary=f"{subject} {verb} {what}{others}: {sides}{place}",
+        cause=" ".join(filter(None, [_detail(evidence, found), f"{who(evidence, dead).capitalize()} failed because of "
+        "it: gloo ends a rank that gets more bytes than it expects, and its peers lose the connection."])),
         remedy=remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),
@@ -72,6 +79,14 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
         cause_class=CauseClass.UNCAUGHT_ERROR,
         first_seen=min((f.t for f in failures(evidence) if f.t is not None), default=None),
     )  # fmt: skip
+
+
+def _recorded(evidence: RunEvidence, found: Divergence) -> bool:
+    """Every rank has recorded what it called there, gloo reports other sizes than expected, and no rank is chosen
+    of two sides of equal size."""
+    came = {rank for _, ranks in found.sides for rank in ranks}
+    reported = any(f.known is not None and f.known.finding == Kind.SHAPE.value for f in failures(evidence))
+    return reported and came == {record.rank for record in evidence.ranks} and (found.sure or not found.others)
 
 
 def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
@@ -89,14 +104,10 @@ def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
 def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     subject = who(evidence, found.ranks)
     if not found.others:
-        because = f", because of `{found.condition.text}`" if found.condition is not None else ""
-        return f"{subject} are in different collectives, equally many in each{because}: {_sides(hang, found)}"
+        return f"{subject} are in different collectives, equally many in each{_because(found)}: {_sides(hang, found)}"
     verb = "is" if len(found.ranks) == 1 else "are"
-    if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
-        file = found.frame.file.rpartition("/")[2]
-        return f"{subject} {verb} alone in another collective, because of `{found.condition.text}` at " + (
-            f"{file}:{found.condition.line}: {_sides(hang, found)}"
-        )
+    if found.kind is Kind.RANK_CONDITIONAL:
+        return f"{subject} {verb} alone in another collective{_because(found)}: {_sides(hang, found)}"
     if found.kind is Kind.UNEVEN:
         return f"{subject} {verb} out of data, the others are not: {_sides(hang, found)}"
     if found.kind is Kind.UNUSED:
@@ -106,6 +117,13 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     if error := _error(evidence, found):
         return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+
+
+def _because(found: Divergence) -> str:
+    """`, because of `if rank == 0` at train.py:30`; empty without a condition."""
+    if found.condition is None or found.frame is None:
+        return ""
+    return f", because of `{found.condition.text}` at {found.frame.file.rpartition('/')[2]}:{found.condition.line}"
 
 
 def _error(evidence: RunEvidence, found: Divergence) -> str:
@@ -130,6 +148,11 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
         where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
         return f"{short(found.frame)} {where}."
+    if found.kind is Kind.SHAPE and found.frame is not None and found.condition is not None:
+        place = f"`{found.condition.text}` ({found.frame.file.rpartition('/')[2]}:{found.condition.line})"
+        return (
+            f"{short(found.frame)} runs only where {place} {'does not hold' if found.condition.otherwise else 'holds'}."
+        )
     if found.times_before:
         left_out = next(operation for operation, ranks in found.sides if ranks == found.others)
         return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from distdbg.diagnosis.guards import facts, observe, place
 from distdbg.diagnosis.hang.diverged import diverged
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.waits.divergence import Kind
+from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, fold_ranks
 

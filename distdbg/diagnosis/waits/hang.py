@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from distdbg.diagnosis.timeline.call_lines import ModelPlace, line_of, place_of
 from distdbg.diagnosis.timeline.device import OpenOperation, known_to_all, open_operations, stuck_devices
@@ -14,6 +14,7 @@ from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.life import life, runs_at_times
 from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.branches import RankLines
 from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.movement import elsewhere, moved_ranks
@@ -107,6 +108,11 @@ class Hang:
     def frames_of(self, rank: int) -> tuple[Frame, ...]:
         """The same with the lines that called it, innermost first."""
         return self.enqueued.get(rank) or self.standings[rank].frames
+
+    @cached_property
+    def lines(self) -> RankLines:
+        frames = {rank: self.frames_of(rank) for rank in self.standings}
+        return RankLines(frames, {r: s.function for r, s in self.standings.items()}, self.dump.sources)
 
     def place_of(self, waits: Iterable[Wait]) -> ModelPlace:
         """Where in the model the operations of these waits belong; empty where ranks are in different places."""

@@ -63,6 +63,11 @@ def read_calls(raw: bytes, sites: str) -> list[Call]:
     return found
 
 
+def files_of_calls(sites: str) -> list[str]:
+    """The scripts that the sites name, each once."""
+    return list(dict.fromkeys(file for _, file, *_ in map(_site, sites.splitlines()) if file))
+
+
 def _site(text: str) -> _Site:
     fields = text.split("\t")
     if len(fields) not in (_LEAST_FIELDS, len(_NO_SITE)) or not fields[2].isdecimal():

@@ -4,8 +4,8 @@
     {"event": "dumped", "folder": …, "ranks": …}
 
 Each living rank's flight recorder (10 to 30 ms, no pause, no GIL), its place in the kernel, its page; of the dead one
-its page and the calls that it made. Stacks take too long. Threads ask, the disk thread writes: nothing waits for a file
-system, and nothing longer than `within`.
+its page and the calls that it made, with their scripts. Stacks take too long. Threads ask and read, the disk thread
+writes: nothing waits for a file system, and nothing longer than `within`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.machine import recorder
+from distdbg.collect.machine.kept_source import MOST_SOURCES, read_kept_source
 from distdbg.collect.machine.process_look import look
 from distdbg.diagnosis.timeline.liveness import still_counts
+from distdbg.evidence.frames import is_user
+from distdbg.evidence.recorder.calls import files_of_calls
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
@@ -47,6 +50,10 @@ class NodeDeathDump:
         self._todo: queue.SimpleQueue[RankProcess] = queue.SimpleQueue()
         self._found: dict[int, dict[str, Any]] = {}
         self._data: dict[int, bytes] = {}
+        self._sources: dict[str, tuple[str, bytes]] = {}
+        self._has_sources = threading.Event()
+        if self._ranks:
+            threading.Thread(target=self._read_sources, name="last-sources", daemon=True).start()
         living = [r for r in self._ranks if r.alive]
         self._asked = len(living)
         for rank in living:
@@ -56,7 +63,20 @@ class NodeDeathDump:
 
     @property
     def done(self) -> bool:
-        return len(self._found) >= self._asked or time.monotonic() >= self._until
+        complete = len(self._found) >= self._asked and (self._has_sources.is_set() or not self._ranks)
+        return complete or time.monotonic() >= self._until
+
+    def _read_sources(self) -> None:
+        """The scripts may be on a file system that does not answer."""
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                for file in files_of_calls(self._stem(rank, "sites").read_text(encoding="utf-8", errors="replace")):
+                    if file in self._sources or len(self._sources) >= MOST_SOURCES or not is_user(file):
+                        continue
+                    with contextlib.suppress(OSError):
+                        if (kept := read_kept_source(file)) is not None:
+                            self._sources = self._sources | {file: kept}
+        self._has_sources.set()
 
     def _work(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -98,7 +118,11 @@ class NodeDeathDump:
                     disk.write_whole(self._folder / "calls" / f"{rank.rank:05d}.{kind}", kept)
         for number, raw in data.items():
             disk.write_whole(self._folder / "recorder" / f"{number:05d}.1.json", raw)
-        node = NodePart(node_rank=self._node.node_rank, host=self._node.host, ranks=parts, sources={})
+        sources = self._sources
+        for name, text in sources.values():
+            disk.write_whole(self._folder / name, text)
+        names = {file: name for file, (name, _) in sources.items()}
+        node = NodePart(node_rank=self._node.node_rank, host=self._node.host, ranks=parts, sources=names)
         path = self._folder / "nodes" / f"{self._node.node_rank:04d}.json"
         disk.write_whole(path, json.dumps(node.fields()).encode())
         seconds = round(time.monotonic() - self._begun, 3)

@@ -29,7 +29,6 @@ if __name__ == "__main__":  # started by its path: our folder must not shadow th
     sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
 
 import contextlib
-import hashlib
 import json
 import shutil
 import signal
@@ -41,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.machine import pyspy, recorder
+from distdbg.collect.machine.kept_source import MOST_SOURCES, read_kept_source
 from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
 from distdbg.collect.machine.process_look import look, waits_in
 from distdbg.collect.machine.procfs import switches
@@ -77,8 +77,6 @@ _ASKS_NCCL_S = 4.0
 #: The second dump of a rank that is not ours is fast; for the first see PIPE_ANSWERS_WITHIN_S.
 _ANSWERS_AGAIN_S = 3.0
 _FRESH_NS = 5_000_000_000
-_MOST_SOURCE = 256 << 10
-_MOST_SOURCES = 64
 _TIME_OVER = not_tried("the time for this capture was over")
 _COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
 
@@ -279,13 +277,11 @@ class Capture:
     def _keep_sources(self) -> None:
         """Scripts as they are now; a verdict that is built elsewhere can still show the line."""
         for file in dict.fromkeys(_files(self.targets)):
-            if len(self.sources) >= _MOST_SOURCES:
+            if len(self.sources) >= MOST_SOURCES:
                 return
             with contextlib.suppress(OSError):
-                path = Path(file)
-                if path.stat().st_size <= _MOST_SOURCE:
-                    name = f"sources/{hashlib.sha256(file.encode()).hexdigest()[:8]}-{path.name}"
-                    self.sources[file] = self._name(name, path.read_bytes())
+                if (kept := read_kept_source(file)) is not None:
+                    self.sources[file] = self._name(*kept)
 
     def _name(self, name: str, data: bytes | str) -> str:
         self._write(name, data)

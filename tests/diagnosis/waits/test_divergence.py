@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from distdbg.diagnosis.verdict import build_report
-from distdbg.diagnosis.waits.divergence import Kind, divergence_of
+from distdbg.diagnosis.waits.divergence import divergence_of
+from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, WithoutGradient
 from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits

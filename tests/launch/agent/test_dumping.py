@@ -294,15 +294,24 @@ def test_where_no_rank_has_a_recorder_there_is_no_last_look(node):
 def test_what_ranks_have_called_outlives_them_all(node):
     gone = died(node)
     (node.folder / "00009.calls").write_bytes(b"calls")
+    script = node.folder / "train.py"
+    script.write_text("dist.barrier()\n")
+    (node.folder / "00009.sites").write_text(
+        f"barrier\t{script}\t1\tmain\t\t\t\t\nbarrier\t/gone.py\t1\tmain\t\t\t\t\n"
+    )
     page = PageWriter(str(gone.page_path), 9, 1)
     page.caller()()
     gone.page = read_page(gone.page_path.read_bytes())
     look = DeathDumps(Loop(), node).begin(gone, [gone])
-    assert look.done
+    while not look.done:
+        time.sleep(0.005)
     look.write()
     (dumped,) = node.sent("dumped")
     assert dumped["ranks"] == {"9": {"not_tried": "it had ended"}}
-    assert (Path(dumped["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
+    folder = Path(dumped["folder"])
+    assert (folder / "calls" / "00009.calls").read_bytes() == b"calls"
+    sources = json.loads((folder / "nodes" / "0000.json").read_text())["sources"]
+    assert {file: (folder / name).read_text() for file, name in sources.items()} == {str(script): "dist.barrier()\n"}
 
 
 @pytest.mark.parametrize(("heard", "looks_again"), [(42, False), (200, True)])

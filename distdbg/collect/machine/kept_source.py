@@ -1,0 +1,18 @@
+"""Read a script of the user that a dump keeps, as it is now: a verdict that is built elsewhere can show its lines."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+#: A dump of one node keeps so many.
+MOST_SOURCES = 64
+_MOST_BYTES = 256 << 10
+
+
+def read_kept_source(file: str) -> tuple[str, bytes] | None:
+    """Its name within the dump, and its text; None where it is too large. Raises OSError where it cannot be read."""
+    path = Path(file)
+    if path.stat().st_size > _MOST_BYTES:
+        return None
+    return f"sources/{hashlib.sha256(file.encode()).hexdigest()[:8]}-{path.name}", path.read_bytes()

@@ -1,0 +1,148 @@
+"""Why ranks came with different operations, where ranks have died of it. Pure.
+
+The calls that all have recorded, the recorders of those that outlived a rank for a moment, and the lines at which each
+rank failed. The recorder of a dead rank is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.failures.record import RankFailure
+from distdbg.diagnosis.timeline.groups import Group, groups
+from distdbg.diagnosis.waits.branches import RankLines, branch_of, branches
+from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
+from distdbg.diagnosis.waits.last_calls import Parted, parted_at_last
+from distdbg.diagnosis.waits.mismatch import earliest_mismatch
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.ops import is_transfer
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import CauseClass
+
+#: gloo's word for more bytes than a rank expects: then ranks came with different operations or sizes, for certain
+_SIZE_MISMATCH = "gloo-size-mismatch"
+
+
+def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
+    """Only where ranks lost their connections or gloo got too much: whatever else a rank died of is no desync."""
+    lost = [f for f in failures(evidence) if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost:
+        return None
+    lines = _lines(dump, lost)
+    found = _by_operations(evidence, dump, lost)
+    if found is None:
+        return _by_lines(dump, lines, lost)
+    if len(found.sides) != 2:
+        return found
+    one, other = found.sides[0][1], found.sides[1][1]
+    few, many = (found.ranks, found.others) if found.others else (one, other)
+    if raised_apart(evidence, few, many) or raised_apart(evidence, many, few):
+        return found
+    return _conditional(lines, few, many, found) or _with_branch(lines, few, many, found)
+
+
+def _conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence | None:
+    """Who stands in the branch must have failed in the call that it made there: a later `wait` parts nobody."""
+    parted = conditional(lines, few, many, found)
+    if parted is None or parted.frame is None:
+        return None
+    inside = [rank for rank in (*few, *many) if parted.frame in lines.frames.get(rank, ())]
+    return parted if all(rank in lines.operations for rank in inside) else None
+
+
+def _with_branch(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence:
+    """Both branches make the call, and with different sizes: the `if` is named, and blames nobody."""
+    branch = branch_of(lines, few, many, shared=True)
+    return replace(found, condition=branch.condition, frame=branch.frame) if branch is not None else found
+
+
+def _lines(dump: Dump, lost: Iterable[RankFailure]) -> RankLines:
+    """A traceback says where a rank failed; where it printed none, as when torchrun ended it, its newest call does."""
+    frames, operations = {}, {}
+    printed = {failure.rank.rank: failure.frames for failure in lost}
+    for rank, had in dump.ranks.items():
+        last = had.calls[-1] if had.calls else None
+        frames[rank] = [Frame(f.function, f.file, f.line) for f in printed.get(rank, ())]
+        if last is not None and not frames[rank] and last.file:
+            frames[rank] = [Frame(last.function, last.file, last.line)]
+        if last is not None and frames[rank] and (last.file, last.line) == (frames[rank][0].file, frames[rank][0].line):
+            operations[rank] = last.operation
+    return RankLines(frames, operations, dump.sources)
+
+
+def _by_lines(dump: Dump, lines: RankLines, lost: Iterable[RankFailure]) -> Divergence | None:
+    """A collective of all ranks that some of them called in a branch of an `if` about the rank, and the others failed
+    elsewhere: in one that C++ began by itself, as DDP's reductions are."""
+    lost = list(lost)
+    if not any(f.known is not None and f.known.id == _SIZE_MISMATCH for f in lost):
+        return None
+    ranks = tuple(sorted(f.rank.rank for f in lost))
+    inside = {rank: branches(lines, rank) for rank in ranks}
+    for key in dict.fromkeys(key for rank in ranks for key in inside[rank]):
+        few = tuple(r for r in ranks if key in inside[r])
+        many = tuple(r for r in ranks if key not in inside[r])
+        seen = all(_of_all_ranks(dump, lines, r) for r in few) and all(lines.frames.get(r) for r in many)
+        if many and seen:
+            sides = (lines.operations[few[0]], few), ("another operation", many)
+            found = _conditional(lines, few, many, Divergence(Kind.MISMATCH, few, many, sides, sure=False))
+            if found is not None and found.others:
+                return found
+    return None
+
+
+def _of_all_ranks(dump: Dump, lines: RankLines, rank: int) -> bool:
+    """Whether it failed in a collective of the group of all ranks."""
+    operation = lines.operations.get(rank)
+    return operation is not None and not is_transfer(operation) and not dump.ranks[rank].calls[-1].group
+
+
+def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure]) -> Divergence | None:
+    parted = parted_at_last(dump, [f.rank.rank for f in lost])
+    if parted is not None and not parted.tie:
+        return _as_called(evidence, parted)
+    known = groups(dump, {record.rank: record for record in evidence.ranks})
+    mismatch = earliest_mismatch(known, dump.signatures, {})
+    if mismatch is not None:
+        sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+        kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+        place = f"number {mismatch.sequence} in {mismatch.group.title}"
+        return Divergence(kind, mismatch.few, mismatch.many, sides, place)
+    aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == _SIZE_MISMATCH]
+    found = _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+    return found or (_as_called(evidence, parted) if parted is not None else None)
+
+
+def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
+    """Of two sides of equal size the one is apart that has raised an error of its own, or whose size is a new one."""
+    everybody = tuple(sorted(rank for _, ranks in parted.sides for rank in ranks))
+    one, other = parted.sides[0][1], parted.sides[1][1]
+    if not parted.tie:
+        many = one
+    elif len(parted.sides) == 2:
+        raised = [many for few, many in ((one, other), (other, one)) if raised_apart(evidence, few, many)]
+        many = raised[0] if raised else {one: other, other: one}.get(parted.apart, ())
+    else:
+        many = ()
+    few = tuple(rank for rank in everybody if rank not in many)
+    kind = Kind.SHAPE if parted.same_operation else Kind.MISMATCH
+    place = f"collective {parted.number} that each of them called"
+    return Divergence(kind, few, many, parted.sides, place, sure=not parted.tie)
+
+
+def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
+    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs."""
+    for group in known:
+        others = {r: log for r, log in group.logs.items() if r != rank}
+        if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
+            continue
+        oldest = ((log, log.first_open) for log in others.values())
+        opened = {(log.sequence[at], log.signature[at]) for log, at in oldest if at is not None}
+        if len(opened) == 1:
+            sequence, signature = opened.pop()
+            agreed = str(dump.signatures[signature]), tuple(sorted(others))
+            sides = agreed, ("a smaller one, or another operation", (rank,))
+            return Divergence(Kind.SHAPE, (rank,), agreed[1], sides, f"number {sequence} in {group.title}")
+    return None

@@ -1,0 +1,74 @@
+"""Ranks that gloo ended because they came with different operations: the `if` about the rank that parts them."""
+
+from dataclasses import replace
+
+import pytest
+
+from distdbg.diagnosis.verdict import build_report
+from distdbg.evidence.recorder.calls import Call
+from tests.made_dump import made_dump, rank_dump
+from tests.made_run import GLOO_LOST, MadeRun
+
+SCRIPT = "/home/me/train.py"
+TOO_MUCH = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 72 vs 4. Received data size doesn't match"
+#: line 81 runs on rank 0 alone, with the same call in the else branch on line 83; 85 on rank 0 alone, 88 on all
+TEXT = {
+    80: "if rank == 0:", 81: "    all_reduce(a)", 82: "else:", 83: "    all_reduce(b)",
+    84: "if rank == 0:", 85: "    all_reduce(loss)", 88: "loss.backward()",
+}  # fmt: skip
+SOURCE = "\n".join(TEXT.get(n, "") for n in range(1, 100))
+
+
+def call(line, size, **options):
+    return Call(1, "all_reduce", SCRIPT, line, "step", number=6, size=size, dtype="float32", **options)
+
+
+def root(tmp_path, ends, calls, source=SOURCE):
+    """`ends`: by rank the message and line of its error; `calls`: its newest call."""
+    run = MadeRun(tmp_path)
+    for rank, (message, line) in ends.items():
+        run.raises(rank, "RuntimeError", message, t=9.0 + rank / 100, line=line)
+    run.rest(-15, t=11.0, asked=9.5)
+    ranks = {r: replace(rank_dump(r), calls=(calls[r],) if r in calls else ()) for r in range(4)}
+    dump = replace(made_dump(ranks), reason="death", sources={SCRIPT: source})
+    return build_report(replace(run.closes().evidence(), dump=dump)).findings[0]
+
+
+def test_a_reduction_of_rank_0_meets_the_backward_of_the_others(tmp_path):
+    found = root(tmp_path, {0: (TOO_MUCH, 85), 1: (GLOO_LOST, 88), 2: (GLOO_LOST, 88)}, {0: call(85, 1)})
+    assert (found.id, found.ranks, found.confidence) == ("rank-conditional-collective", (0,), "likely")
+    assert "train.py:84" in found.summary
+    assert "train.py:85" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("ends", "calls"),
+    [
+        pytest.param({0: (GLOO_LOST, 85), 1: (GLOO_LOST, 88)}, {0: call(85, 1)}, id="nobody got too much"),
+        pytest.param({0: (TOO_MUCH, 85), 1: (GLOO_LOST, 88)}, {0: call(85, 1, group="1")}, id="a group of some ranks"),
+        pytest.param({0: (TOO_MUCH, 85), 1: (GLOO_LOST, 88)}, {0: call(70, 1)}, id="a wait for an earlier call"),
+        pytest.param({0: (TOO_MUCH, 81), 1: (GLOO_LOST, 83)}, {0: call(81, 1)}, id="both branches call it"),
+        pytest.param({0: (TOO_MUCH, 88), 1: (GLOO_LOST, 88)}, {0: call(88, 1)}, id="no branch"),
+    ],
+)
+def test_lines_that_name_nobody(tmp_path, ends, calls):
+    assert root(tmp_path, ends, calls).id != "rank-conditional-collective"
+
+
+def test_another_size_in_a_branch_of_its_own(tmp_path):
+    calls = {0: call(85, 1), 1: call(88, 64), 2: call(88, 64), 3: call(88, 64)}
+    found = root(tmp_path, {0: (TOO_MUCH, 85), 1: (GLOO_LOST, 88)}, calls)
+    assert (found.id, found.ranks, found.confidence) == ("rank-conditional-collective", (0,), "certain")
+    assert "train.py:84" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("others", "ranks", "confidence"),
+    [({1, 2, 3}, (0,), "certain"), ({2, 3}, (0, 1, 2, 3), "certain"), ({1, 2}, (0,), "likely")],
+    ids=["rank 0 is the few", "two of each", "rank 3 had not come"],
+)
+def test_another_size_where_both_branches_make_the_call(tmp_path, others, ranks, confidence):
+    calls = {0: call(81, 65), 1: call(81, 65)} | {rank: call(83, 64) for rank in others}
+    found = root(tmp_path, {0: (GLOO_LOST, 81), 2: (TOO_MUCH, 83)}, calls)
+    assert (found.id, found.ranks, found.confidence) == ("collective-shape-mismatch", ranks, confidence)
+    assert "train.py:80" in found.cause
