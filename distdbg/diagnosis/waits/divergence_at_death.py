@@ -45,12 +45,13 @@ def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
 
 
 def _conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence | None:
-    """Who stands in the branch must have failed in the call that it made there: a later `wait` parts nobody."""
+    """Who is apart must stand in the branch and have failed in the call that it made there: a later `wait` parts
+    nobody, and of the many behind an `if` that raises it is not known at a death whether the few have raised there."""
     parted = conditional(lines, few, many, found)
     if parted is None or parted.frame is None:
         return None
-    inside = [rank for rank in (*few, *many) if parted.frame in lines.frames.get(rank, ())]
-    return parted if all(rank in lines.operations for rank in inside) else None
+    inside = all(parted.frame in lines.frames.get(rank, ()) and rank in lines.operations for rank in parted.ranks)
+    return parted if inside else None
 
 
 def _with_branch(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence:

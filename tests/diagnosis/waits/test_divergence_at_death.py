@@ -15,6 +15,7 @@ TOO_MUCH = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 72 vs
 TEXT = {
     80: "if rank == 0:", 81: "    all_reduce(a)", 82: "else:", 83: "    all_reduce(b)",
     84: "if rank == 0:", 85: "    all_reduce(loss)", 88: "loss.backward()",
+    90: "if rank == 0:", 91: "    raise OSError", 92: "all_reduce(a)",
 }  # fmt: skip
 SOURCE = "\n".join(TEXT.get(n, "") for n in range(1, 100))
 
@@ -49,6 +50,7 @@ def test_a_reduction_of_rank_0_meets_the_backward_of_the_others(tmp_path):
         pytest.param({0: (TOO_MUCH, 85), 1: (GLOO_LOST, 88)}, {0: call(70, 1)}, id="a wait for an earlier call"),
         pytest.param({0: (TOO_MUCH, 81), 1: (GLOO_LOST, 83)}, {0: call(81, 1)}, id="both branches call it"),
         pytest.param({0: (TOO_MUCH, 88), 1: (GLOO_LOST, 88)}, {0: call(88, 1)}, id="no branch"),
+        pytest.param({0: (TOO_MUCH, 88), 1: (GLOO_LOST, 92)}, {0: call(88, 1), 1: call(92, 64)}, id="the others do"),
     ],
 )
 def test_lines_that_name_nobody(tmp_path, ends, calls):
