@@ -160,23 +160,30 @@ def environment_in(folder: Path) -> dict[str, str]:
     return own | {"HOME": str(folder), MARK: str(folder), "PYTHONPATH": str(AT_EXIT)}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_environment() -> Iterator[None]:
+    """No fixture or test sees the scheduler environment of whoever runs the tests, or their settings of git."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(FOREIGN) or name in FOREIGN_NAMES:
+                patch.delenv(name)
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        for who in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{who}_NAME", "Tester")
+            patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("PYTHONPATH", str(AT_EXIT))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's own settings, caches or scheduler environment."""
-    for name in list(os.environ):
-        if name.startswith(FOREIGN) or name in FOREIGN_NAMES:
-            monkeypatch.delenv(name)
+    """No test reads or writes the user's own settings or caches."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "Tester")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv(MARK, str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(AT_EXIT))
 
 
 @pytest.fixture(autouse=True)

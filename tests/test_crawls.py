@@ -18,7 +18,8 @@ _VERDICT = re.compile(
     r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+); says: (?P<says>.+?)(?:; late at: (?P<at>.+))?)?$", re.M
 )
 
-pytestmark = pytest.mark.slow
+# One after another: each measures which rank is slow.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crawls")]
 
 
 def wait_until_warm(folder, process):

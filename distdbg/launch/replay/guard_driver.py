@@ -52,6 +52,7 @@ def main(programs: list[str]) -> None:
         del kept
         rank.fact("trial-done")
         gc.collect()
+        gc.freeze()  # what torch has imported by now is not examined again
         dist.barrier()
 
 

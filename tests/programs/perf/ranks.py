@@ -37,6 +37,7 @@ def main(programs):
         rank.finish_profile()
         del kept
         gc.collect()
+        gc.freeze()  # what torch has imported by now is not examined again
         if "torch._dynamo" in sys.modules:
             torch._dynamo.reset()  # or what one program compiled is compiled again for the next
         dist.barrier()

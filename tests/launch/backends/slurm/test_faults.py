@@ -13,7 +13,8 @@ from tests.cluster.fixtures import need_bed, own_folder
 from tests.cluster.jobs import TRAIN, jobs, nothing_is_left
 from tests.cluster.slurm import Slurm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# They wait for most of their time: one worker of pytest-xdist runs them, while others compute.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("slurm-faults")]
 #: Seconds from the fault to its name on the terminal, and to the end: on a quiet machine 17 and 22.
 NAMED_WITHIN_S, ENDED_WITHIN_S = 30, 60
 

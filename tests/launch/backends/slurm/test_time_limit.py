@@ -35,6 +35,7 @@ def bed():
 
 @pytest.mark.slow
 @pytest.mark.timeout(620)
+@pytest.mark.xdist_group("slurm-faults")
 def test_ranks_are_warned_and_ended_in_time(bed):
     launch = (*DISTDBG, "launch", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3)
     submits = (*launch, "--on", "slurm", "--time", 1, "--signal-before", 30, "--on-preempt")
