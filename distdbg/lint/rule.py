@@ -104,7 +104,7 @@ def _framework(name: str) -> str:
     if last == "Accelerator" or (last == "prepare" and "accelerator" in name.lower()):
         return "accelerate"
     if name.startswith(("lightning.", "pytorch_lightning.")) and last in ("Trainer", "Fabric"):
-        return "lightning"
+        return "fabric" if last == "Fabric" else "lightning"
     if name.startswith("transformers.") and last.endswith("Trainer"):
         return "trainer"
     return "deepspeed" if last == "initialize" and name.startswith("deepspeed") else ""

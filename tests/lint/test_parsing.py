@@ -23,3 +23,10 @@ def test_type_parameters_are_read_by_every_python() -> None:
     (name,) = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "loader"]
     assert (name.lineno, NEWER.splitlines()[7][name.col_offset :]) == (8, "loader")
     assert {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))} == {"Loop", "forever"}
+
+
+def test_quotes_inside_an_f_string_are_read_by_every_python() -> None:
+    text = 'x = f"{d["a"]} {{ {e["b"]:>{w["c"]}}"; y = d["z"]\ndef f[T](x: T): return f\'{g(\'n\')}\'\n'
+    constants = {n.value: n.col_offset for n in ast.walk(parse(text)) if isinstance(n, ast.Constant)}
+    assert constants["z"] == text.index('"z"')
+    assert {"a", "b", "c", "n"} <= set(constants)

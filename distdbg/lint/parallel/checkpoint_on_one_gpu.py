@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit]:
     script = context.script
     if not context.distributed:
         return
-    if context.frameworks & {"lightning", "trainer", "deepspeed"}:
+    if context.frameworks & {"lightning", "trainer"}:
         return
     if script.calls("set_default_device"):
         return

@@ -7,24 +7,27 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import names_in
+from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.script import last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
 
 #: without these words there is nothing to check
-NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$", re.IGNORECASE))
+NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$|Dataset$", re.IGNORECASE))
 
 
 def check(context: Context) -> Iterator[Hit]:
     accelerated = "accelerate" in context.frameworks
     several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
+    found = list(writes(context)) if context.script.all(ast.Call) else []
     if not accelerated and not (context.distributed and several):
+        yield from _by_data_sets(context, found)
         return
-    drives = context.frameworks & {"lightning", "trainer", "deepspeed"}
-    if drives - {"deepspeed"} or (drives and not context.values.of_kind("ddp", "fsdp")):
+    if context.frameworks & {"lightning", "trainer"}:  # they save on one rank
+        yield from _by_data_sets(context, found)
         return
-    found = list(writes(context))
     yield from _local_rank_only(context, found)
+    yield from _into_a_folder_of_another_rank(context, found)
     spawned = bool(context.script.calls("spawn", "Process"))  # what starts the ranks may make a folder before
     for write in found:
         if write.does == "makes" and (spawned or isinstance(write.path, ast.Constant)):
@@ -38,6 +41,60 @@ def check(context: Context) -> Iterator[Hit]:
             "likely" if sure else "possible",
             severity="warning" if sure else "info",
         )
+
+
+def _by_data_sets(context: Context, found: list[Write]) -> Iterator[Hit]:
+    """A data set is made by every rank: what its constructor writes, all write."""
+    for write in found:
+        owner, function = context.script.class_of(write.call), context.script.function_of(write.call)
+        if owner is None or function is None or function.name != "__init__" or write.path is None:
+            continue
+        bases = [context.script.dotted(base).rpartition(".")[2] for base in owner.bases]
+        if not any(base.endswith("Dataset") for base in bases) or context.ranks.guarded(write.call):
+            continue
+        if write.does in ("saves", "writes", "makes") and not for_this_rank(context, write.path):
+            path = context.script.source(write.path)[:60]
+            text = f"where several ranks make this data set, all of them {_VERBS[write.does]} {path} at once"
+            yield Hit(write.call, text, "possible", severity="info")
+
+
+_VERBS = {"saves": "save", "writes": "write", "makes": "make"}
+
+
+def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iterator[Hit]:
+    """`if rank == 0: makedirs(folder)`, and behind it every rank writes into the folder, with no barrier between."""
+    script = context.script
+    for made in script.calls("makedirs", "mkdir"):
+        guards, function = context.ranks.guards(made), script.function_of(made)
+        folder = _made_folder(context, made)
+        if not guards or folder is None or function is None:
+            continue
+        later = [c for c in script.within(function, ast.Call) if script.begin[c] > script.begin[made]]
+        for write in found:
+            if write.path is None or write.call not in later or context.ranks.guards(write.call):
+                continue
+            between = [c for c in later if script.begin[c] < script.begin[write.call]]
+            if any(collective(context, c) or _WAITS.search(script.last_names[c]) for c in between):
+                break
+            if folder in _words_of_path(context, write.path):
+                text = f"only one rank makes {folder}, and every rank writes into it at once: it may not be there yet"
+                yield Hit(write.call, text, related=((made, "made here, by one rank"),), severity="warning")
+                break
+
+
+_WAITS = re.compile(r"barrier|wait|sync", re.IGNORECASE)
+
+
+def _made_folder(context: Context, made: ast.Call) -> str | None:
+    name = context.script.call_names[made]
+    path = made.args[0] if name.startswith("os.") and made.args else getattr(made.func, "value", None)
+    return last_word(path) or None if path is not None else None
+
+
+def _words_of_path(context: Context, path: ast.expr) -> set[str]:
+    """The names of a path, and of what its variable was made of."""
+    names = context.script.within(path, ast.Name, ast.Attribute)
+    return names_in(path).union(*(names_in(value) for n in names for value in context.values.bound(n)))
 
 
 def _text(context: Context, write: Write) -> str:

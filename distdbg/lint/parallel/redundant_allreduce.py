@@ -23,7 +23,7 @@ _STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 NEEDS = ({"backward("},)
 
 #: first parts of the names of contexts that have nothing to do with gradients of other ranks
-_KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings", "time"}
+_KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings", "time", "apex", "amp"}
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -9,46 +9,124 @@ from dataclasses import dataclass
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
-from distdbg.lint.script.script import LOOPS, Loop, names_in
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, names_in
 
-ACCUMULATES = re.compile(r"accum|grad_acc|micro", re.IGNORECASE)
+ACCUMULATES = re.compile(
+    r"accum|grad_acc|micro|(?:^|_)acc_(?:steps?|iters?|grads?)|(?:^|_)update_(?:freq|every|interval)|(?:^|_)iter_size|"
+    r"virtual_batch|sync_grad|steps_per_update",
+    re.IGNORECASE,
+)
+_LEAVES = (ast.Continue, ast.Return)
+#: an object that goes backward with the loss that it is given, and leaves accumulation to its caller
+_FABRIC = re.compile(r"fabric", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Accumulation:
-    """`guard` is the `if` that lets the step happen; None where a loop of its own does the backward passes."""
+    """`place`: the loop, or the function, that the backward pass is in.
 
-    loop: Loop
+    `guard` is the `if` that lets the step happen, or leaves before it; None where a loop of its own does the backward
+    passes.
+    """
+
+    place: ast.AST
     backward: TrainingEvent
     guard: ast.If | None = None
 
 
 def accumulations(context: Context) -> Iterator[Accumulation]:
     """Every accumulation that the file shows with its step."""
-    yield from _by_modulo(context)
-    yield from _by_inner_loop(context)
+    found = False
+    for one in (*_by_a_counter(context), *_by_inner_loop(context)):
+        found = True
+        yield one
+    if not found:
+        yield from _in_methods(context)
 
 
-def _by_modulo(context: Context) -> Iterator[Accumulation]:
+def _by_a_counter(context: Context) -> Iterator[Accumulation]:
     """`loss.backward()` in every round, `if (i + 1) % n == 0: optimizer.step()`."""
     for loop in context.loops.training:
-        does = context.loops.does(loop)
-        back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
-        steps = [e for e in does if e.kind in STEPS and not Events.managed(e)]
-        if not back or not steps:
+        yield from _guarded(context, loop, context.loops.does(loop))
+
+
+def _in_methods(context: Context) -> Iterator[Accumulation]:
+    """Without a loop in sight: one method goes backward, and it or another one of the class steps now and then."""
+    function: Function
+    for function in context.script.all(*FUNCTIONS):
+        if not any(e.kind == "backward" for e in context.loops.does(function)):
             continue
-        guards = [{n for n, held in s.branches if held and isinstance(n, ast.If) and _every_nth(n.test)} for s in steps]
-        common = set.intersection(*guards)
-        free = [e for e in back if not any(node in common for node, _ in e.branches)]
-        if common and len(free) == len(back):
-            yield Accumulation(loop, free[0], next(iter(common)))
+        yield from _guarded(context, function, context.loops.does(function))
+        owner = context.script.class_of(function)
+        others = [f for f in owner.body if isinstance(f, FUNCTIONS) and f is not function] if owner else []
+        own = [e for e in context.loops.does(function) if e.call is e.top]
+        if any(e.kind in STEPS for e in own):
+            continue
+        back = [e for e in own if e.kind == "backward" and not _by_itself(e)]
+        steps = [e for f in others for e in context.loops.does(f) if e.kind in STEPS and e.call is e.top]
+        guards = [_guards(context, e) for e in steps]
+        common = set.intersection(*guards) if guards else set()
+        if back and common:
+            yield Accumulation(function, back[0], next(iter(common)))
 
 
-def _every_nth(test: ast.expr) -> bool:
+def _guarded(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Iterator[Accumulation]:
+    back = [e for e in does if e.kind == "backward" and not _by_itself(e)]
+    steps = [e for e in does if e.kind in STEPS and not _by_itself(e)]
+    if not back or not steps:
+        return
+    common = set.intersection(*(_guards(context, s) for s in steps))
+    free = [e for e in back if _guards(context, e).isdisjoint(common)]
+    if common and len(free) == len(back):
+        before = [e for e in free if context.script.begin[e.top] < context.script.begin[steps[0].top]]
+        yield Accumulation(place, (before or free)[-1], min(common, key=context.script.begin.__getitem__))
+
+
+def _by_itself(event: TrainingEvent) -> bool:
+    """Done by an object that looks after accumulation itself."""
+    receiver = event.receiver
+    return Events.managed(event) and not (receiver is not None and _FABRIC.search(ast.unparse(receiver)))
+
+
+def _guards(context: Context, event: TrainingEvent) -> set[ast.If]:
+    """The `if`s that let this happen every so many batches: around it, or before it with a `continue` or `return`."""
+    around = {n for n, held in event.branches if held and isinstance(n, ast.If) and _every_nth(context, n.test)}
+    for node in {event.call, event.top}:
+        below: ast.AST = node
+        for outer in context.script.above(node):
+            for name in ("body", "orelse"):
+                block = getattr(outer, name, None)
+                before = block[: block.index(below)] if isinstance(block, list) and below in block else []
+                around |= {s for s in before if isinstance(s, ast.If) and _leaves(s) and _every_nth(context, s.test)}
+            if isinstance(outer, (*FUNCTIONS, *LOOPS)):
+                break
+            below = outer
+        # an `if` that leaves, within an `if` about several micro-batches: `if freq > 1: n += 1; if n % freq: return`
+        around |= _left_inside(context, node)
+    return around
+
+
+def _left_inside(context: Context, node: ast.AST) -> set[ast.If]:
+    function = context.script.function_of(node)
+    if function is None:
+        return set()
+    nested = [s for s in function.body if isinstance(s, ast.If) and context.script.begin[s] < context.script.begin[node]]
+    inner = [i for s in nested if not context.script.contains(s, node) for i in s.body if isinstance(i, ast.If)]
+    return {i for i in inner if _leaves(i) and _every_nth(context, i.test)}
+
+
+def _leaves(node: ast.If) -> bool:
+    return not node.orelse and isinstance(node.body[-1], _LEAVES)
+
+
+def _every_nth(context: Context, test: ast.expr) -> bool:
     """A remainder of a counter that has to do with accumulation, or by a plain number above one; or such a counter."""
     if isinstance(test, ast.Compare) and any(ACCUMULATES.search(w) for w in names_in(test)):
         return True
-    for node in ast.walk(test):
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    parts = [test, *(v for v in context.values.bound(test) if isinstance(test, ast.Name))]
+    for node in (inner for part in parts for inner in ast.walk(part)):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             words = names_in(node.right)
             if any(ACCUMULATES.search(w) for w in words) or not words:
@@ -57,7 +135,7 @@ def _every_nth(test: ast.expr) -> bool:
 
 
 def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
-    """A loop that only goes backward, inside a loop that steps after it."""
+    """A loop that only goes backward, inside a loop or a function that steps after it."""
     script = context.script
     for loop in script.all(*LOOPS):
         kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
@@ -67,6 +145,12 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
         if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
             continue
         outer = next((o for o in script.loops_around(loop)), None)
+        if outer is None and any(ACCUMULATES.search(w) for w in names_in(_header(loop))):
+            outer = script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
         if any(e.kind in STEPS and not Events.managed(e) for e in after):
             yield Accumulation(loop, back[0])
+
+
+def _header(loop: ast.AST) -> ast.AST:
+    return loop.test if isinstance(loop, ast.While) else loop.iter  # type: ignore[attr-defined, no-any-return]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from distdbg.lint.script.script import FUNCTIONS, Script, argument, last_word
+from distdbg.lint.script.given import Given, decided, given_constants
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 from distdbg.lint.script.values import ValueFlow
 
 Kind = Literal["backward", "step", "scaler_step", "zero", "clip", "unscale", "update", "schedule", "eval", "train",
@@ -71,23 +72,47 @@ class Events:
 
     def inside(self, node: ast.AST) -> list[TrainingEvent]:
         """What `node` does, its own functions inlined; cut off after some hundred events."""
-        return list(islice(self._inside(node, None, (), frozenset()), _MOST))
+        return list(islice(self._inside(node, None, (), frozenset(), {}), _MOST))
+
+    def of_call(self, call: ast.Call, function: Function) -> list[TrainingEvent]:
+        """What this function does with the constants of this call."""
+        given = given_constants(self.script, function, call, {})
+        return list(islice(self._inside(function, call, (), frozenset((function,)), given), _MOST))
 
     def _inside(
-        self, node: ast.AST, top: ast.AST | None, above: tuple[tuple[ast.AST, bool], ...], seen: frozenset[ast.AST]
+        self,
+        node: ast.AST,
+        top: ast.AST | None,
+        above: tuple[tuple[ast.AST, bool], ...],
+        seen: frozenset[ast.AST],
+        given: Given,
     ) -> Iterator[TrainingEvent]:
         scope = node if isinstance(node, FUNCTIONS) else self.script.scopes[node]
         for inner in self.script.within(node, ast.Call, ast.Assign):
             if self.script.scopes[inner] is not scope:
                 continue
             kind = self._kinds.get(inner)
+            callees = self.values.callees(inner) if isinstance(inner, ast.Call) and len(seen) < _DEEPEST else []
+            if not kind and not callees:
+                continue
+            branches = self._branches(inner, node)
+            if given and any(decided(at.test, given) not in (None, held) for at, held in branches):  # type: ignore[attr-defined]
+                continue
             if kind:
-                yield TrainingEvent(kind, inner, top or inner, above + self._branches(inner, node))
-            if isinstance(inner, ast.Call) and len(seen) < _DEEPEST:
-                for function in self.values.callees(inner):
-                    if function not in seen and function.name not in ("__init__",):
-                        here = above + self._branches(inner, node)
-                        yield from self._inside(function, top or inner, here, seen | {function})
+                kind = self._given_mode(inner, kind, given) if kind in ("train", "eval") else kind
+                yield TrainingEvent(kind, inner, top or inner, above + branches)
+            for function in callees:
+                if function not in seen and function.name not in ("__init__",):
+                    its = given_constants(self.script, function, inner, given)
+                    yield from self._inside(function, top or inner, above + branches, seen | {function}, its)
+
+    @staticmethod
+    def _given_mode(call: ast.AST, kind: Kind, given: Given) -> Kind:
+        """`model.train(mode)` where the caller's `mode` is known."""
+        mode = argument(call, 0, "mode") if isinstance(call, ast.Call) else None
+        if isinstance(mode, ast.Name) and mode.id in given:
+            return "train" if given[mode.id] else "eval"
+        return kind
 
     def _branches(self, node: ast.AST, until: ast.AST) -> tuple[tuple[ast.AST, bool], ...]:
         found: list[tuple[ast.AST, bool]] = []

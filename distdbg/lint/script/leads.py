@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from typing import Protocol
 
-from distdbg.lint.script.script import FUNCTIONS, Function, Script
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, last_word
 
 
 class _Names(Protocol):
@@ -16,6 +17,19 @@ class _Names(Protocol):
     def class_named(self, node: ast.AST) -> ast.ClassDef | None: ...
 
     def functions_named(self, node: ast.AST) -> list[Function]: ...
+
+
+def other_names(script: Script, functions: set[str]) -> dict[str, list[ast.Name]]:
+    """`backwards = partial(backward, fp16)`, `step = train_step`: by the variable's last word, the functions."""
+    found: dict[str, list[ast.Name]] = defaultdict(list)
+    for assigned in script.all(ast.Assign):
+        value = assigned.value
+        if isinstance(value, ast.Call) and script.last_names[value] in ("partial", "compile") and value.args:
+            value = value.args[0]
+        if isinstance(value, ast.Name) and value.id in functions:
+            for target in assigned.targets:
+                found[last_word(target)].append(value)
+    return found
 
 
 class CallsThatLead:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
-from distdbg.lint.script.leads import CallsThatLead, by_an_object
+from distdbg.lint.script.leads import CallsThatLead, by_an_object, other_names
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
@@ -42,6 +42,7 @@ class ValueFlow:
             if kind:
                 self._kind_of[call] = kind
         self._flowed = False
+        self._other_names = other_names(script, self._may_be_function)
 
     # questions ---------------------------------------------------------------------------------------------------
 
@@ -284,8 +285,8 @@ class ValueFlow:
             if self.script.last_names[call] == "spawn":
                 packed = argument(call, 1, "args")
                 given, names = (list(packed.elts) if isinstance(packed, ast.Tuple) else []), names[1:]
-            elif call.func is not None and function not in self._by_name(call):
-                given = []  # passed as a callback: who knows with what
+            elif function not in self._by_name(call) or last_word(call.func) in self._other_names:
+                given = []  # passed as a callback, or bound to some arguments before: who knows with what
             for name, value in zip(names, given, strict=False):
                 self._link(value, (function, name))
             for keyword in call.keywords:
@@ -357,8 +358,14 @@ class ValueFlow:
             if made is not None:
                 return self._methods(made, "__init__")
             hidden = isinstance(function, ast.Name) and function.id in self._parameters(call)
-            return [] if hidden else self.functions_named(function)
+            return [] if hidden else self.functions_named(function) or self._by_another_name(function)
         return self._by_owner(function) if isinstance(function, ast.Attribute) else []
+
+    def _by_another_name(self, function: ast.expr) -> list[Function]:
+        """Of a variable that is bound to nothing but one function."""
+        made = self._other_names.get(last_word(function), [])
+        once = len(made) == 1 and len(self.assignments(function)) == 1
+        return self.functions_named(made[0]) if once else []
 
     def _by_owner(self, function: ast.Attribute) -> list[Function]:
         """Methods of `self`, or of what the object may be."""

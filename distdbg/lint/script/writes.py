@@ -10,7 +10,7 @@ from typing import Literal
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.collectives import collective
-from distdbg.lint.script.script import argument, has_stars, names_in
+from distdbg.lint.script.script import argument, has_stars, last_word, names_in
 
 Does = Literal["saves", "writes", "removes", "moves", "logs to", "makes", "lets a helper save", "lets a helper remove"]
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
@@ -20,11 +20,18 @@ _SAVES = {
     "torch.jit.save": (1, "f"),
     "safetensors.torch.save_file": (1, "filename"),
     "safetensors.torch.save_model": (1, "filename"),
+    "torchaudio.save": (0, "uri"),
+    "omegaconf.OmegaConf.save": (1, "f"),
     "save_pretrained": (0, "save_directory"),
 }
 #: what is most often no checkpoint, or no file that others read
-_WRITES = {"numpy.save": (0, "file"), "numpy.savez": (0, "file"), "joblib.dump": (1, "filename")}
-_METHODS_THAT_WRITE = {"to_csv": (0, "path_or_buf"), "write_text": (-1, ""), "write_bytes": (-1, "")}
+_WRITES = {"numpy.save": (0, "file"), "numpy.savez": (0, "file"), "joblib.dump": (1, "filename"),
+           "numpy.savetxt": (0, "fname")}  # fmt: skip
+_METHODS_THAT_WRITE = {
+    "to_csv": (0, "path_or_buf"), "to_parquet": (0, "path"), "to_pickle": (0, "path"), "to_feather": (0, "path"),
+    "to_json": (0, "path_or_buf"), "save_to_disk": (0, "dataset_path"), "save_weights": (0, "filepath"),
+    "write_text": (-1, ""), "write_bytes": (-1, ""),
+}  # fmt: skip
 _MOVES = {
     "shutil.copy": (1, "dst"), "shutil.copyfile": (1, "dst"), "shutil.copy2": (1, "dst"), "shutil.move": (1, "dst"),
     "shutil.copytree": (1, "dst"), "os.rename": (1, "dst"), "os.replace": (1, "dst"), "os.symlink": (1, "dst"),
@@ -42,6 +49,12 @@ _REMOVER = re.compile(
     r"^_?(?:maybe_)?(?:clean|clear|remove|delete|prune|rotate|purge|rm)_?(?:up_)?(?:\w*_)?(?:checkpoints?|ckpts?|snapshots?|saves)$",
     re.IGNORECASE,
 )
+#: helpers whose name says that they write, where they are given a path: `copy_config_files(source, out_dir)`
+_WRITER = re.compile(
+    r"^_?(?:save|write|dump|export|store|record|copy)_(?!\w*(?:image|video|figure|plot|sample|audio|wav|log|summary|metric))\w+$"
+)
+_CLEANER = re.compile(r"^_?(?:maybe_)?(?:clean|prune|rotate|purge)(?:_?up)?(?:_old)?(?:_(?:dirs?|files?|folders?))?$")
+_PATH = re.compile(r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname)$", re.IGNORECASE)
 #: they keep it to one rank themselves, or all ranks must come to them
 _COMMON = re.compile(
     r"accelerator|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
@@ -52,7 +65,7 @@ _LAST = {name.rpartition(".")[2] for name in (*_SAVES, *_WRITES, *_MOVES, *_LOGS
 #: words of which a text that writes has at least one
 WRITE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted({*_LAST, *_REMOVES, *_MAKES, 'open', 'save'}))})\($|"
-    rf"{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($",
+    rf"{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($|{_WRITER.pattern[:-1]}\($|{_CLEANER.pattern[:-1]}\($",
     re.IGNORECASE,
 )
 
@@ -86,21 +99,41 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
     if last in _METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute):
         place = _METHODS_THAT_WRITE[last]
         return _to(call, "writes", argument(call, *place) if place[0] >= 0 else call.func.value)
-    if name == "open" or (last == "open" and isinstance(call.func, ast.Attribute) and not call.args[1:]):
+    if last == "open":
         return _opened(call, name)
     if name.endswith(".save") and _scripted(context, call):
         return _to(call, "saves", argument(call, 0, "f"))
     if last in _REMOVES and isinstance(call.func, ast.Attribute):
         path = call.args[0] if call.args else call.func.value if last == "unlink" else None
-        return _to(call, "removes", path if path is not None and any(map(_CHECKPOINT.search, names_in(path))) else None)
+        return _to(call, "removes", path if path is not None and _of_a_checkpoint(context, path) else None)
     if last in _MAKES:
         return _folder(context, call, name)
-    helper = _HELPER.match(last) or _REMOVER.match(last)
+    saves = _HELPER.match(last) or (_WRITER.match(last) and _is_given_a_path(call))
+    helper = saves or _REMOVER.match(last) or (_CLEANER.match(last) and _is_given_a_path(call))
     if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
         return None
     if _asks_itself(context, call) or collective(context, call):
         return None
-    return Write(call, "lets a helper save" if _HELPER.match(last) else "lets a helper remove", None)
+    return Write(call, "lets a helper save" if saves else "lets a helper remove", None)
+
+
+def _is_given_a_path(call: ast.Call) -> bool:
+    given = (*call.args, *(k.value for k in call.keywords))
+    return any(_PATH.search(w) for one in given if not isinstance(one, ast.Constant) for w in names_in(one))
+
+
+def _of_a_checkpoint(context: Context, path: ast.expr) -> bool:
+    """By its own words, or by those of what it was made of, a loop's included."""
+    script, words = context.script, names_in(path)
+    for _ in range(3):
+        if any(map(_CHECKPOINT.search, words)):
+            return True
+        function = script.function_of(path)
+        inside = script.within(function, ast.Assign, ast.For) if function is not None else []
+        targets = [(t, n.value) for n in inside if isinstance(n, ast.Assign) for t in n.targets]
+        targets += [(n.target, n.iter) for n in inside if isinstance(n, ast.For)]
+        words = words.union(*(names_in(value) for target, value in targets if last_word(target) in words))
+    return False
 
 
 _TABLES: tuple[tuple[Does, dict[str, tuple[int, str]]], ...] = (
@@ -114,7 +147,7 @@ def _to(call: ast.Call, does: Does, path: ast.expr | None) -> Write | None:
 
 def _opened(call: ast.Call, name: str) -> Write | None:
     """`open(path, "w")`, `path.open("w")`: the file is emptied."""
-    of_a_path = name != "open"
+    of_a_path = name != "open" and not call.args[1:]  # else `manager.open(path, "w")`
     mode = argument(call, 0 if of_a_path else 1, "mode")
     path = (
         call.func.value if of_a_path and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None

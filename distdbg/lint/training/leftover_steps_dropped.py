@@ -20,12 +20,12 @@ def check(context: Context) -> Iterator[Hit]:
         return
     for one in accumulations(context):
         guard = one.guard
-        if guard is None or not isinstance(guard.test, ast.Compare) or not isinstance(one.loop, ast.For):
+        if guard is None or not isinstance(guard.test, ast.Compare) or not isinstance(one.place, ast.For):
             continue
         words = names_in(guard.test)
         if not any(ACCUMULATES.search(w) for w in words) or any(re.search(r"last|final|end", w) for w in words):
             continue
-        script, loop = context.script, one.loop
+        script, loop = context.script, one.place
         around = context.loops.does(script.function_of(loop) or script.module_of(loop))
         behind = any(e.kind in STEPS and script.begin[e.top] >= script.end[loop] for e in around)
         if behind or context.loops.kinds[loop] != "batch":
