@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -138,13 +139,14 @@ def positives(entries: list[dict[str, Any]], mirrors: Path, *, held_back: bool) 
         hits = [f for f in said_of if f.id == wanted]
         hits = [f for f in hits if any(within(c.line or 0, spans) for c in f.evidence if c.path == entry["path"])]
         said_after = findings_of(*where, entry["fix_commit"], entry["path"], after)
-        left = {f.evidence[0].quote for f in said_after if f.id == wanted}
-        right = [f for f in hits if f.evidence[0].quote not in left]
+        left = Counter(f.evidence[0].quote for f in said_after if f.id == wanted)
+        said = Counter(f.evidence[0].quote for f in said_of if f.id == wanted)  # the same line may be elsewhere, too
+        right = [f for f in hits if left[f.evidence[0].quote] < said[f.evidence[0].quote]]
         found += bool(right)
         part = half(entry["repo"])
         for key in ("all", wanted, *([f"why {entry['why']}"] if "why" in entry else [])):
             by.setdefault((part, key), []).append(right[0].severity if right else "")
-        said = (
+        result = (
             f"line {right[0].evidence[0].line} ({right[0].severity})"
             if right
             else "found after the fix, too"
@@ -152,7 +154,7 @@ def positives(entries: list[dict[str, Any]], mirrors: Path, *, held_back: bool) 
             else "missed"
         )
         if part == "tuning" or held_back:
-            print(f"{entry['id']} {wanted}, {part}: {said}")
+            print(f"{entry['id']} {wanted}, {part}: {result}")
     for (part, key), ones in sorted(by.items()):
         if part == "tuning" or held_back or key == "all":
             shown = sum(bool(one) and one != "info" for one in ones)

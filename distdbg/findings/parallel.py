@@ -89,6 +89,37 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="gather-object-of-tensors",
+        severity="info",
+        title="tensors sent between ranks as pickled objects",
+        meaning="gather_object, all_gather_object and broadcast_object_list pickle what they send: a tensor is "
+        "copied to the host, pickled, sent as bytes and unpickled on every receiver. A state_dict is in host memory "
+        "several times over, and on the GPU again where NCCL carries the bytes.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Send tensors with all_gather, gather or broadcast, or torch.distributed.checkpoint for a state_dict; "
+        "keep objects for names and numbers.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.gather_object",
+        lint=LintDoc(
+            how_seen="A collective of objects is given a state_dict (a warning), or what torch.cat, torch.stack or "
+            "another constructor of torch returned (info).",
+        ),
+    ),
+    FindingDoc(
+        id="device-ids-on-cpu",
+        severity="warning",
+        title="DDP with device_ids for a model on the CPU",
+        meaning="device_ids say on which GPU the model is. DDP raises ValueError where they are given and the "
+        "parameters are on the CPU.",
+        how_seen="By lint alone: `distdbg launch` reports the exception that follows as rank-exception.",
+        remedy="Leave device_ids out on the CPU (`device_ids=[local_rank] if cuda else None`), or move the model "
+        "first.",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+        lint=LintDoc(
+            how_seen="DistributedDataParallel gets device_ids in a file that starts gloo or MPI and neither names "
+            "a GPU nor moves anything.",
+        ),
+    ),
+    FindingDoc(
         id="gradients-summed",
         severity="warning",
         title="gradients summed over the ranks, and not divided",

@@ -6,6 +6,21 @@ from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (
     FindingDoc(
+        id="loader-workers-restarted",
+        severity="info",
+        title="workers of a loader started anew for each short epoch",
+        meaning="Without persistent_workers a DataLoader ends its workers at the end of an epoch and starts them "
+        "at the next: each imports the script's modules and copies the data set. Where an epoch takes seconds, the "
+        "GPU waits for that each time.",
+        how_seen="By lint alone: `distdbg launch` reports the waits as data-starved.",
+        remedy="Pass persistent_workers=True to the DataLoader.",
+        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
+        lint=LintDoc(
+            how_seen="A loop over epochs reads a DataLoader that has num_workers and no persistent_workers, of a "
+            "data set that is known to be small (MNIST, CIFAR, TensorDataset, …).",
+        ),
+    ),
+    FindingDoc(
         id="alloc-in-loop",
         severity="warning",
         title="each step allocates what could have been kept",

@@ -6,6 +6,22 @@ from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (
     FindingDoc(
+        id="metric-of-one-rank",
+        severity="warning",
+        title="a metric of one rank's part of the data",
+        meaning="A DistributedSampler gives each rank a part of the validation data. What a rank adds up is the "
+        "metric of its part: rank 0 reports that of 1 / world size of the data, and ranks that choose the best "
+        "checkpoint or stop early by it may disagree.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Add the sums and the counts up with all_reduce before they are divided and shown.",
+        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
+        lint=LintDoc(
+            how_seen="A function without gradients adds up values over a loader with a DistributedSampler and returns "
+            "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for the world "
+            "size.",
+        ),
+    ),
+    FindingDoc(
         id="data-not-sharded",
         severity="warning",
         title="the ranks train on the same batches",

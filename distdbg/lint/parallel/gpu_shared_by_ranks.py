@@ -15,6 +15,11 @@ UNLESS = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
 #: without these words there is nothing to check
 NEEDS = ({"init_process_group"}, {"set_device", "device_ids", "DistributedDataParallel", "DDP"})
 
+#: a GPU of its own for each rank
+_OWN = re.compile(
+    r"set_device|cuda:\{|cuda\(\s*\w*\.?\w*rank|to\(\s*\w*\.?\w*rank|device_ids\s*=|device\(\s*[\"']cuda[\"']\s*,|device\(\s*\w*rank"
+)
+
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
@@ -29,9 +34,44 @@ def check(context: Context) -> Iterator[Hit]:
         match argument(wrap, 1, "device_ids"):
             case ast.List(elts=[one]) if _is_number(one):
                 chosen.append(wrap)
+    if not chosen and not _OWN.search(script.text):
+        yield from _model_on_one_gpu(context)
     for call in chosen:
         if not context.ranks.guarded(call):
             yield Hit(call, f"{script.source(call)[:60]} puts every rank of a node on one GPU")
+
+
+def _model_on_one_gpu(context: Context) -> Iterator[Hit]:
+    """A model that DDP wraps is moved to `cuda:0`, by that name or by a variable, and nothing chooses another GPU."""
+    script, values = context.script, context.values
+    for wrap in values.of_kind("ddp"):
+        if wrap.args and script.call_names[wrap].startswith("torch."):
+            its = values.sites(wrap.args[0]) | {
+                c for a in values.bound(wrap.args[0]) for c in script.within(a, ast.Call)
+            }
+            for call in script.calls("to", "cuda"):
+                function = call.func
+                if not isinstance(function, ast.Attribute) or context.ranks.guarded(call):
+                    continue
+                same = values.key(function.value) == values.key(wrap.args[0]) is not None
+                if not same and call not in its and not (its and its & values.sites(function.value)):
+                    continue
+                given = argument(call, 0, "device")
+                written = [given, *(values.bound(given) if isinstance(given, (ast.Name, ast.Attribute)) else ())]
+                if any(map(_is_number, written)) or any(map(_is_first, written)):
+                    text = f"{script.source(call)[:60]} puts the model of every rank on one GPU"
+                    yield Hit(call, text, related=((wrap, "wrapped for several ranks"),))
+                    return
+
+
+def _is_first(node: ast.expr | None) -> bool:
+    """`torch.device("cuda:0")`, also as one way of `… if torch.cuda.is_available() else "cpu"`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="device"), args=[inner]):
+            return _is_number(inner) or _is_first(inner)
+        case ast.IfExp(body=body):
+            return _is_number(body) or _is_first(body)
+    return False
 
 
 def _is_number(node: ast.expr | None) -> bool:

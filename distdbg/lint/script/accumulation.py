@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, names_in
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, names_in
 
 ACCUMULATES = re.compile(
     r"accum|grad_acc|micro|(?:^|_)acc_(?:steps?|iters?|grads?)|(?:^|_)update_(?:freq|every|interval)|(?:^|_)iter_size|"
@@ -110,7 +110,9 @@ def _left_inside(context: Context, node: ast.AST) -> set[ast.If]:
     function = context.script.function_of(node)
     if function is None:
         return set()
-    nested = [s for s in function.body if isinstance(s, ast.If) and context.script.begin[s] < context.script.begin[node]]
+    nested = [
+        s for s in function.body if isinstance(s, ast.If) and context.script.begin[s] < context.script.begin[node]
+    ]
     inner = [i for s in nested if not context.script.contains(s, node) for i in s.body if isinstance(i, ast.If)]
     return {i for i in inner if _leaves(i) and _every_nth(context, i.test)}
 
@@ -144,7 +146,7 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
             continue
         if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
             continue
-        outer = next((o for o in script.loops_around(loop)), None)
+        outer: ast.AST | None = next((o for o in script.loops_around(loop)), None)
         if outer is None and any(ACCUMULATES.search(w) for w in names_in(_header(loop))):
             outer = script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
@@ -152,5 +154,5 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
             yield Accumulation(loop, back[0])
 
 
-def _header(loop: ast.AST) -> ast.AST:
-    return loop.test if isinstance(loop, ast.While) else loop.iter  # type: ignore[attr-defined, no-any-return]
+def _header(loop: Loop) -> ast.expr:
+    return loop.test if isinstance(loop, ast.While) else loop.iter

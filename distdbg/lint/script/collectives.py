@@ -20,9 +20,12 @@ _UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_ev
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )
+#: helpers of a project whose name says that all ranks wait: `ddp_barrier()`, `dist_barrier()`
+_BARRIER = re.compile(r"^(?:ddp|dist|distributed|torch|mp|world|global)_barrier$")
 #: words of all that `collective` knows
 COLLECTIVE_WORDS = re.compile(
-    rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded",
+    rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
+    r"^\w+_barrier$",
     re.IGNORECASE,
 )
 #: last parts of all names that may be one: most calls are told apart by these
@@ -35,7 +38,10 @@ _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 def collective(context: Context, call: ast.Call) -> str:
     """What the call is called if it is a collective of all ranks, else nothing."""
-    return _collective(context, call) if context.script.last_names[call] in _LAST else ""
+    last = context.script.last_names[call]
+    if last[-8:] == "_barrier" and _BARRIER.match(last) and not context.values.callees(call):
+        return last
+    return _collective(context, call) if last in _LAST else ""
 
 
 def _collective(context: Context, call: ast.Call) -> str:

@@ -56,7 +56,7 @@ class Roles:
         bound = self.values.assignments(node)
         if bound and not all(isinstance(a.value, (ast.Name, ast.Attribute, ast.Call)) for a in bound):
             return Role()
-        given = self._annotation(node)
+        given = self.annotation(node)
         if given:
             return Role(held=given.rpartition(".")[2] == annotation)
         return Role(held=name.match(last_word(node)) is not None and not any(map(self._of_another_class, bound)))
@@ -71,7 +71,7 @@ class Roles:
             return called.startswith("torch.optim")
         return ".lr_scheduler." in called or _MADE_OF_TORCHS.match(called) is not None
 
-    def _annotation(self, node: ast.expr) -> str:
+    def annotation(self, node: ast.expr) -> str:
         """The class that a parameter is annotated with: `Optimizer`."""
         function = self.script.function_of(node)
         if not isinstance(node, ast.Name) or function is None:

@@ -20,7 +20,6 @@ _SAVES = {
     "torch.jit.save": (1, "f"),
     "safetensors.torch.save_file": (1, "filename"),
     "safetensors.torch.save_model": (1, "filename"),
-    "torchaudio.save": (0, "uri"),
     "omegaconf.OmegaConf.save": (1, "f"),
     "save_pretrained": (0, "save_directory"),
 }
@@ -114,6 +113,8 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
         return None
     if _asks_itself(context, call) or collective(context, call):
         return None
+    if last == "save_checkpoint" and "deepspeed" in context.frameworks:
+        return None  # an engine's, to which all ranks come
     return Write(call, "lets a helper save" if saves else "lets a helper remove", None)
 
 

@@ -14,12 +14,20 @@ from distdbg.lint.script.script import LOOPS, Loop, last_word, names_in
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
 #: without these words there is nothing to check
-NEEDS = (TRAINS_BY_NAME, re.compile(r"^eval$|Dropout|BatchNorm"))
+NEEDS = (re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($"), re.compile(r"^eval$|Dropout|BatchNorm|from_pretrained"))
+#: what the model that is trained is called, where its constructor is not in sight
+_TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
+#: a place where evaluation is all there is
+_EVALUATES = re.compile(
+    r"eval|infer|predict|test|valid|sampl|generat|pipeline|export|demo|metric|load|build|init", re.IGNORECASE
+)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks:
+    if context.frameworks & {"lightning", "trainer"}:
         return
+    yield from _left_by_a_method(context)
+    yield from _never_left(context)
     for loop in context.loops.of_kind("epoch"):
         does = context.loops.does(loop)
         kinds = {e.kind for e in does}
@@ -29,7 +37,9 @@ def check(context: Context) -> Iterator[Hit]:
         modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
         if _on_purpose(context, loop, does) or any(not context.values.callees(c) for c in modes):
             continue
-        if mode.receiver is None or not _trained(context, mode.receiver, by_name=True):
+        if mode.receiver is None:
+            continue
+        if not _trained(context, mode.receiver, by_name=True) and not _of_a_helper(context, mode):
             continue
         yield Hit(
             mode.call,
@@ -41,6 +51,71 @@ def check(context: Context) -> Iterator[Hit]:
 
     if not context.events.of("eval") and context.loops.training:
         yield from _never_entered(context)
+
+
+def _of_a_helper(context: Context, mode: TrainingEvent) -> bool:
+    """`set_mode("eval", models)`: a function that puts what it is given into either mode."""
+    helper = context.script.function_of(mode.call)
+    return helper is not None and any(context.script.function_of(c) is helper for c in context.events.of("train"))
+
+
+def _left_by_a_method(context: Context) -> Iterator[Hit]:
+    """A method that neither is an evaluation by its name nor loads a model, and nothing in the file calls train()."""
+    script = context.script
+    if re.search(r"\.train\((?!\))|\.training\s*=|set_mode|eval_mode|train_mode", script.text):
+        return
+    trained = {last_word(r) for c in context.events.of("train") if (r := _receiver(c)) is not None}
+    for mode in context.events.of("eval"):
+        function, owner, model = script.function_of(mode), script.class_of(mode), _receiver(mode)
+        if function is None or owner is None or model is None or not _TRAINED.match(last_word(model)):
+            continue
+        given = isinstance(model, ast.Name) and model.id in {a.arg for a in function.args.args}
+        of_self = isinstance(model, ast.Attribute) and last_word(model.value) == "self"
+        if not (given or of_self) or last_word(model) in trained or function.name.startswith("__"):
+            continue
+        if _EVALUATES.search(function.name) or _EVALUATES.search(owner.name) or script.is_module(owner):
+            continue
+        text = f"{function.name} puts the model into eval mode and leaves it there: nothing in this file calls train()"
+        yield Hit(mode, text, "possible", severity="info")
+        return
+
+
+def _never_left(context: Context) -> Iterator[Hit]:
+    """from_pretrained returns a model in eval mode, and a loop trains it as it is."""
+    script = context.script
+    if re.search(r"\.train\(|\.training\s*=|set_mode|train_mode", script.text) or not context.loops.training:
+        return
+    loop = context.loops.training[0]
+    for call in script.within(loop, ast.Call):
+        name = call.func
+        if not isinstance(name, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
+            continue
+        made = next((b for b in context.values.bound(name) if _pretrained(context, b)), None)
+        if made is not None or _PRETRAINED.search(context.roles.annotation(name)):
+            text = (
+                "nothing here calls train(): from_pretrained gives a model in eval mode, which trains without dropout"
+            )
+            if made is not None:
+                yield Hit(call, text, related=((loop, "the loop"), (made, "made here, in eval mode")))
+            else:
+                yield Hit(call, text, "possible", severity="info", related=((loop, "the loop"),))
+            return
+
+
+#: classes of transformers, by their names
+_PRETRAINED = re.compile(
+    r"^(?:(?:transformers|diffusers)\.(?:\w+\.)*)?(?:PreTrainedModel|AutoModel\w*|[A-Z]\w+For(?:CausalLM|\w+Classification|"
+    r"\w+Generation|MaskedLM|PreTraining|QuestionAnswering))$"
+)
+
+
+def _pretrained(context: Context, made: ast.expr) -> bool:
+    return (
+        isinstance(made, ast.Call)
+        and context.script.last_names[made] == "from_pretrained"
+        and isinstance(made.func, ast.Attribute)
+        and _PRETRAINED.search(context.script.dotted(made.func.value)) is not None
+    )
 
 
 def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
@@ -120,9 +195,10 @@ def _never_entered(context: Context) -> Iterator[Hit]:
 def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> bool:
     """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not.
 
-    Without an optimizer that is made here, `by_name`: it is called as the one model of a file is.
+    Without an optimizer that is made in this file, `by_name`: it is called as the one model of a file is.
     """
-    if by_name and not context.values.of_kind("optimizer"):
+    file = context.script.file_of(model)
+    if by_name and not any(context.script.file_of(o) is file for o in context.values.of_kind("optimizer")):
         return last_word(model) in ("model", "net", "network")
     mine = context.values.sites(model)
     key = context.values.key(model)

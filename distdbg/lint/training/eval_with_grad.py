@@ -9,42 +9,122 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop
 
-#: autograd is switched by other means
-UNLESS = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
+#: autograd is switched by other means: for all of a process, or by what a rule cannot follow
+_SWITCHES = re.compile(
+    r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|no_grad\(\)\s*\.__enter__|enable_grad"
+)
+UNLESS = re.compile(r"volatile\s*=\s*True|^torch\.set_grad_enabled\(False|^torch\.autograd\.set_grad", re.MULTILINE)
 _USES_GRADIENTS = re.compile(
-    r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
+    r"autograd\.grad|requires_grad(?!=False\))|\.grad\b|jacobian|hessian|saliency|attack|perturb",
+    re.IGNORECASE,
+)
+#: a method that evaluates one batch, by its name
+_EVALUATES_A_BATCH = re.compile(
+    r"^_?(?:eval|evaluate|evaluation|val|valid|validate|validation|test)_(?:step|batch|one_batch)$"
 )
 
 #: without these words there is nothing to check
-NEEDS = ({"eval("},)
+NEEDS = (re.compile(r"^eval\($|^train\($"),)
 
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer"}:
         return
-    function: Function
-    for function in context.script.all(*FUNCTIONS):
-        for mode in context.script.within(function, ast.Call):
-            if context.script.function_of(mode) is function and mode in context.events.of("eval"):
-                hit = _in(context, function, mode)
-                if hit is not None:
-                    yield hit
-                    break
+    modes = context.events.of("eval")
+    done: set[ast.AST] = set()
+    for mode in modes:
+        place = context.script.function_of(mode) or context.script.module_of(mode)
+        hit = _in(context, place, mode, _receiver(mode)) if place not in done else None
+        if hit is not None:
+            done.add(place)
+            yield hit
+    for statement, model in _models_in_eval_mode(context):
+        place = context.script.function_of(statement) or context.script.module_of(statement)
+        hit = _in(context, place, statement, model) if place not in done else None
+        if hit is not None:
+            done.add(place)
+            yield hit
+    yield from _told_not_to_train(context)
+    yield from _one_batch(context)
 
 
-def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
+def _receiver(mode: ast.AST) -> ast.expr | None:
+    return mode.func.value if isinstance(mode, ast.Call) and isinstance(mode.func, ast.Attribute) else None
+
+
+def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """`model = load(path)` of a function that puts what it returns into eval mode."""
     script = context.script
-    model = mode.func.value if isinstance(mode.func, ast.Attribute) else None
-    if model is None or _USES_GRADIENTS.search(script.source(function)):
+    loaders = {script.function_of(mode): mode for mode in context.events.of("eval")}
+    for function, mode in loaders.items():
+        name = _receiver(mode)
+        returned = script.within(function, ast.Return) if function is not None else []
+        if function is None or not isinstance(name, ast.Name) or any(_trains(context, f) for f in [function]):
+            continue
+        if not any(isinstance(r.value, ast.Name) and r.value.id == name.id for r in returned):
+            continue
+        for call in context.values.callers.get(function, []):
+            match script.parents[call]:
+                case ast.Assign(targets=[ast.Name() as target]) as statement:
+                    yield statement, target
+
+
+def _told_not_to_train(context: Context) -> Iterator[Hit]:
+    """`run_epoch(loader, train=False)` of a function that goes backward only where it is told to train."""
+    script, seen = context.script, set[Function]()
+    for function, calls in context.values.callers.items():
+        does = [e for e in context.loops.does(function) if e.kind in ("backward", "eval", "train")]
+        if function in seen or not any(e.kind == "backward" and e.branches for e in does):
+            continue
+        if _uses_gradients(context, function):
+            continue
+        for call in calls:
+            its = {e.kind for e in context.events.of_call(call, function)}
+            if "backward" in its or "train" in its or "eval" not in its or context.loops.without_grad(call):
+                continue
+            model = next((_receiver(e.call) for e in does if e.kind in ("eval", "train")), None)
+            forward = next(
+                (c for c in script.within(function, ast.Call) if model is not None and _is_forward(context, c, model)),
+                None,
+            )
+            if forward is None or context.loops.without_grad(forward):
+                continue
+            seen.add(function)
+            text = f"{function.name} is told not to train here, and records the graph of every batch all the same"
+            yield Hit(call, text, related=((forward, "the forward pass"),))
+            break
+
+
+def _one_batch(context: Context) -> Iterator[Hit]:
+    """A method that evaluates one batch in eval mode, in a file that never turns gradients off."""
+    script = context.script
+    if re.search(r"no_grad|inference_mode", script.text):
+        return
+    for mode in context.events.of("eval"):
+        function, model = script.function_of(mode), _receiver(mode)
+        if function is None or model is None or not _EVALUATES_A_BATCH.match(function.name):
+            continue
+        if _trains(context, function) or _uses_gradients(context, function):
+            continue
+        forward = next((c for c in script.within(function, ast.Call) if _is_forward(context, c, model)), None)
+        if forward is not None and not script.loops_around(forward):
+            text = f"{function.name} evaluates a batch, and nothing in this file turns gradients off"
+            yield Hit(forward, text, "possible", severity="info", related=((mode, "eval mode"),))
+
+
+def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | None) -> Hit | None:
+    script = context.script
+    if model is None or _uses_gradients(context, function):
         return None
     trains = _trains(context, function)
     for loop in script.within(function, *LOOPS):
-        if script.begin[loop] < script.begin[mode] or script.function_of(loop) is not function:
+        other = script.function_of(loop) is not script.function_of(mode)
+        if script.begin[loop] < script.begin[mode] or other:
             continue
         if trains and not _is_evaluation(context, loop, mode):
             continue
         forward = _forward(context, loop, model)
-        if forward is not None and not context.loops.without_grad(forward):
+        if forward is not None and not context.loops.without_grad(forward) and not context.loops.without_grad(loop):
             return Hit(
                 loop,
                 f"{script.source(model)} is evaluated here with gradients on: every batch keeps its graph",
@@ -53,11 +133,22 @@ def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
     return None
 
 
+def _uses_gradients(context: Context, place: ast.AST) -> bool:
+    """It asks for gradients, or it or one of its callers switches them."""
+    script = context.script
+    source = script.source(place) if isinstance(place, FUNCTIONS) else script.text
+    if _USES_GRADIENTS.search(source) or _SWITCHES.search(source):
+        return True
+    calls = context.values.callers.get(place, []) if isinstance(place, FUNCTIONS) else []
+    around = {f for call in calls if (f := script.function_of(call)) is not None}
+    return any(_SWITCHES.search(script.source(f)) for f in around)
+
+
 def _trains(context: Context, node: ast.AST) -> bool:
     return any(e.kind in ("backward", "step", "scaler_step") for e in context.loops.does(node))
 
 
-def _is_evaluation(context: Context, loop: Loop, mode: ast.Call) -> bool:
+def _is_evaluation(context: Context, loop: Loop, mode: ast.AST) -> bool:
     """In a function that trains, too: a loop over data for validation, behind eval mode in a block around it."""
     script = context.script
     block = script.parents[script.statement_of(mode)]
@@ -68,23 +159,39 @@ def _is_evaluation(context: Context, loop: Loop, mode: ast.Call) -> bool:
 
 
 def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:
-    """`model(x)` or `model.forward(x)` of that very model in the loop."""
+    """`model(x)` or `model.forward(x)` of that very model in the loop, or in a function that the loop gives it to."""
     while isinstance(model, ast.Subscript):  # of the models in a container
         model = model.value
-    key = context.values.key(model)
-    places: list[ast.AST] = [loop]
-    if _of_self(model):  # methods that the loop calls, with gradients on
-        calls = [c for c in context.script.within(loop, ast.Call) if not context.loops.without_grad(c)]
-        places += [f for c in calls for f in context.values.callees(c)]
-    for call in (c for place in places for c in context.script.within(place, ast.Call)):
-        function = call.func
-        if isinstance(function, ast.Attribute) and function.attr == "forward":
-            function = function.value
-        while isinstance(function, ast.Subscript):
-            function = function.value
-        if key is not None and context.values.key(function) == key and (call.args or call.keywords):
+    calls = [c for c in context.script.within(loop, ast.Call) if not context.loops.without_grad(c)]
+    for call in calls:
+        if _is_forward(context, call, model):
             return call  # type: ignore[no-any-return]
+    for call in calls:
+        for function in context.values.callees(call):
+            inner = _under_another_name(context, call, function, model)
+            for one in context.script.within(function, ast.Call):
+                if inner is not None and _is_forward(context, one, inner):
+                    return one  # type: ignore[no-any-return]
     return None
+
+
+def _under_another_name(context: Context, call: ast.Call, function: Function, model: ast.expr) -> ast.expr | None:
+    """What the model is called in a function that is called: the same of self, a parameter of another name."""
+    if _of_self(model):
+        return model
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
+    pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    its = next((n for n, v in pairs if n and context.values.key(v) == context.values.key(model) is not None), None)
+    return next((n for n in context.script.within(function, ast.Name) if n.id == its), None) if its else None
+
+
+def _is_forward(context: Context, call: ast.Call, model: ast.expr) -> bool:
+    key, function = context.values.key(model), call.func
+    if isinstance(function, ast.Attribute) and function.attr == "forward":
+        function = function.value
+    while isinstance(function, ast.Subscript):
+        function = function.value
+    return key is not None and context.values.key(function) == key and bool(call.args or call.keywords)
 
 
 def _of_self(model: ast.expr) -> bool:

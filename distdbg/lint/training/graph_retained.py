@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.script import Function, Loop, names_in
+from distdbg.lint.script.script import Function, Loop, last_word, names_in
 
 _FREES = frozenset((
     "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
@@ -35,7 +35,37 @@ def check(context: Context) -> Iterator[Hit]:
             yield from (hit for hit in _kept(context, loop, output, event) if isinstance(hit.node, ast.Call))
         for part in _parts(context, loop, kept):
             yield from _kept(context, loop, part, event)
+        yield from _by_a_method(context, loop, kept, event)
     yield from _returned(context)
+
+
+def _by_a_method(context: Context, loop: Loop, kept: str, backward: ast.Call) -> Iterator[Hit]:
+    """`meter.update(loss)` of a class here that adds what it is given to an attribute, or appends it."""
+    script = context.script
+    for call in script.within(loop, ast.Call):
+        given = [n for n, one in enumerate(call.args) if _is(one, kept)]
+        if not given or not isinstance(call.func, ast.Attribute) or context.loops.without_grad(call):
+            continue
+        if any(_is(t, kept) and names_in(a.value) & _FREES for a in script.within(loop, ast.Assign) for t in a.targets):
+            continue
+        for function in context.values.callees(call):
+            names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")][given[0] : given[0] + 1]
+            for node in script.within(function, ast.AugAssign, ast.Call) if names and script.class_of(function) else ():
+                value, target = _keeping(node)
+                if not isinstance(target, ast.Attribute) or value is None or context.loops.without_grad(node):
+                    continue
+                words = names_in(value)
+                if last_word(target.value) == "self" and names[0] in words and not words & _FREES:
+                    if any(
+                        names_in(a.value) & _FREES
+                        for a in script.within(function, ast.Assign)
+                        if names_in(a) & {*names}
+                    ):
+                        continue
+                    text = (
+                        f"{script.source(target)} keeps what it is given with its graph: memory grows with every step"
+                    )
+                    yield Hit(node, text, related=((call, "is given the loss"), (backward, "which carries a graph")))
 
 
 def _parts(context: Context, loop: Loop, loss: str) -> list[str]:

@@ -53,7 +53,9 @@ def _is_divided(context: Context, one: Accumulation) -> bool:
         if _divides(node) and (kept is None or _of_the_loss(context, node, kept)):
             return True
     for place in context.loops.reached(one.place):
-        if not for_evaluation(place.name) and any(_divides(n) for n in script.within(place, ast.BinOp, ast.Call, ast.AugAssign)):
+        if not for_evaluation(place.name) and any(
+            _divides(n) for n in script.within(place, ast.BinOp, ast.Call, ast.AugAssign)
+        ):
             return True
     return False
 

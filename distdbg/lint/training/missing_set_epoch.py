@@ -49,7 +49,25 @@ def _of_a_sampler(context: Context) -> Hit | None:
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return None
     hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
-    return next((hit for hit in hits if hit is not None), None)
+    return next((hit for hit in hits if hit is not None), None) or _kept_in_an_object(context, without_epoch)
+
+
+def _kept_in_an_object(context: Context, samplers: list[ast.Call]) -> Hit | None:
+    """A class makes the sampler, and a method of it trains; its caller counts the epochs."""
+    script = context.script
+    if _TOLD.search(script.text):
+        return None
+    for sampler in samplers:
+        owner = script.class_of(sampler)
+        loops = [o for o in script.within(owner, ast.For) if context.values.sites(o.iter, "loader")] if owner else []
+        fed = [o for o in loops if any(sampler in _samplers(context, its) for its in _loaders(context, o))]
+        trained = next((o for o in fed if any(e.kind == "backward" for e in context.loops.does(o))), None)
+        if trained is not None:
+            text = (
+                "nothing here calls set_epoch on this sampler: each time the loop begins, it has the order of the first"
+            )
+            return Hit(sampler, text, related=((trained, "trains on it"),))
+    return None
 
 
 def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:

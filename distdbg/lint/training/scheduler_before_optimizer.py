@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.events import STEPS, TrainingEvent
+from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
-from distdbg.lint.script.script import Loop
+from distdbg.lint.script.script import FUNCTIONS, Function, Loop
 
 _TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
@@ -26,8 +26,12 @@ def check(context: Context) -> Iterator[Hit]:
         if not steps:
             yield from _before_a_call_that_trains(context, loop, does)
             continue
-        for event in does[: steps[0]]:
-            if event.kind != "schedule" or event.branches or event.call in seen:
+        for place, event in enumerate(does):
+            if event.kind != "schedule" or event.call in seen:
+                continue
+            # in branches that exclude each other, each has an order of its own
+            mine = [n for n in steps if not does[n].excludes(event)]
+            if not mine or mine[0] < place or not set(event.branches) <= set(does[mine[0]].branches):
                 continue
             role = _role(context, event)
             if not role or (not role.of_torch and context.frameworks):
@@ -40,8 +44,33 @@ def check(context: Context) -> Iterator[Hit]:
                 event.call,
                 "the scheduler steps before the optimizer: the first learning rate is skipped",
                 "certain" if event.call is event.top and role.of_torch else "likely",
-                related=((does[steps[0]].call, "the optimizer's step"),),
+                related=((does[mine[0]].call, "the optimizer's step"),),
             )
+    yield from _in_a_method(context, seen)
+
+
+def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
+    """A function without a loop goes backward, steps the schedule and then the optimizer."""
+    script = context.script
+    function: Function
+    for function in script.all(*FUNCTIONS):
+        does = context.loops.does(function)
+        own = [e for e in does if script.function_of(e.top) is function and not script.loops_around(e.top)]
+        steps = [n for n, e in enumerate(own) if e.kind in STEPS and not Events.managed(e)]
+        back = [n for n, e in enumerate(own) if e.kind == "backward"]
+        if not steps or not back or back[0] > steps[0]:
+            continue
+        for event in own[: steps[0]]:
+            if event.kind != "schedule" or event.branches or event.call in seen:
+                continue
+            role = _role(context, event)
+            if role and (role.of_torch or not context.frameworks):
+                seen.add(event.call)
+                yield Hit(
+                    event.call,
+                    "the scheduler steps before the optimizer: the first learning rate is skipped",
+                    related=((own[steps[0]].call, "the optimizer's step"),),
+                )
 
 
 def _before_a_call_that_trains(context: Context, loop: Loop, does: list[TrainingEvent]) -> Iterator[Hit]:
