@@ -71,6 +71,20 @@ def refuse_bad_syntax(where: str) -> None:
                 )
 
 
+def numbers_named(where: str) -> list[int]:
+    """The layers that a list of `--keep` names, the bounds of ranges too; those counted from the end are below 0."""
+    if where in ENDS:
+        return []
+    found = []
+    for part in map(str.strip, where.split(",")):
+        end = _END.fullmatch(part)
+        if end is not None:
+            found += [int(end[2]) - 1] if int(end[2]) else []
+        elif pair := _RANGE.fullmatch(part):
+            found += [int(text) for text in pair.groups() if text is not None]
+    return found
+
+
 def order_warning(name: str, kept: Sequence[int]) -> str:
     """What a person should know of layers that are kept several times or in another order; empty where none is."""
     if len(set(kept)) < len(kept):

@@ -73,7 +73,7 @@ def make(
     """Write the small model to `destination`; gives what `shrink.json` says."""
     refuse_an_occupied(destination)
     config = read_config(source)
-    refuse_absent_layers(config, order.keep)
+    refuse_absent_layers(config, order.keep, order.layers)
     order = replace(order, random=order.random or order.width is not None)
     order, tensors, pickled = _weights(source, order)
     if isinstance(source, Folder):

@@ -38,9 +38,11 @@ def proved(verified: Mapping[str, str]) -> Iterator[str]:
     files = [words.format(_aside(passed[check])) for check, words in _OF_THE_FILES.items() if check in passed]
     if files:
         yield f"verified: {'; '.join(files)}"
-    rest = [f"{check} ({_reason(said)})" for check, said in verified.items() if check not in passed]
+    rest: dict[str, list[str]] = {}
+    for check in (check for check in verified if check not in passed):
+        rest.setdefault(_reason(verified[check]), []).append(check)
     if rest:
-        yield f"not verified: {'; '.join(rest)}"
+        yield f"not verified: {'; '.join(f'{_listed(checks)} ({why})' for why, checks in rest.items())}"
     elif verified:
         yield "not verified: nothing; every check that was made passed"
 

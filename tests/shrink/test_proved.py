@@ -24,6 +24,12 @@ def test_what_was_not_run_is_not_claimed() -> None:
     assert rest == "not verified: each_layer (layer 3 does less); save_and_reload (because it takes 4 GB)"
 
 
+def test_one_reason_is_given_once() -> None:
+    said = dict.fromkeys(("names_and_shapes", "save_and_reload"), "not run, because optimum is missing")
+    (rest,) = proved(said)
+    assert rest == "not verified: names_and_shapes and save_and_reload (because optimum is missing)"
+
+
 def test_every_check_is_in_a_line_or_named() -> None:
     for check in ALL:
         lines = list(proved({check: "pass"}))

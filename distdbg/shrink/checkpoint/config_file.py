@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
+from distdbg.shrink.checkpoint.config_leaves import Path as ConfigPath
 from distdbg.shrink.checkpoint.config_leaves import dotted, integers
 from distdbg.shrink.checkpoint.source import CheckpointSource
-from distdbg.shrink.choosing import ENDS
+from distdbg.shrink.choosing import numbers_named
 from distdbg.whole_file import write_whole
 
 CONFIG = "config.json"
+#: how the names of numbers of layers end, and of lists of them
+_COUNTED = ("layer", "layers", "depth", "depths", "blocks")
 _MOST_LAYERS = 100_000
 #: the usual names of a number of layers: many others with "layer" in them may be below 0
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
@@ -29,7 +32,9 @@ def read_config(source: CheckpointSource) -> dict[str, Any]:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON: {where}", "Fetch it again.") from None
+        raise EvidenceUnreadable(
+            f"{source.where}: {CONFIG} is not JSON: {where}", "Correct that line, or fetch the file again."
+        ) from None
     except (ValueError, RecursionError):
         raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON", "Fetch it again.") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
@@ -64,15 +69,22 @@ def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> N
                                      "Fetch it again.")  # fmt: skip
 
 
-def refuse_absent_layers(config: Mapping[str, Any], keep: str) -> None:
-    """Raises UsageError where a list of `--keep` names a layer that no stack of this config can have."""
-    counts = [n for path, n in integers(config) if str(path[-1]).endswith(("layer", "layers", "depth"))]
-    named = [int(text) for text in re.findall(r"(?<![\d:-])-?\d+", keep)] if keep not in ENDS else []
-    most = max(counts, default=0)
-    wrong = [n for n in named if not -most <= n < most]
-    if counts and wrong and any(path[-1] in COUNTS for path, _ in integers(config)):
+def refuse_absent_layers(config: Mapping[str, Any], keep: str, layers: int | None) -> None:
+    """Raises UsageError where `--keep` names a layer, or `--layers` a number, that no stack of this config can have."""
+    counts = [n for path, n in integers(config) if _key(path).endswith(_COUNTED)]
+    if not any(path[-1] in COUNTS for path, _ in integers(config)):
+        return
+    most = max(counts)
+    if any(not -most <= n < most for n in numbers_named(keep)):
         raise UsageError(f"--keep {keep}: the config counts {most} layers at most, 0 to {most - 1}",
                          "Name layers that there are.")  # fmt: skip
+    if layers is not None and layers > most:
+        raise UsageError(f"--layers {layers}: the config counts {most} layers at most", f"Give 1 to {most}.")
+
+
+def _key(path: ConfigPath) -> str:
+    """The name of a leaf, or of the list that it is in."""
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
 def refuse_untrusted(source: CheckpointSource, *, trust: bool) -> None:

@@ -352,7 +352,7 @@ def _refuse_unknown(stacks: list[Stack], wanted: WantedLayers) -> None:
         named = any(answers_to(stack, name) for name in wanted.stacks)
         if asked_for is not None and (asked_for < 1 or (named and asked_for > stack.group.layers)):
             many = f"{asked_for} layers of {stack.name} are wanted; it has {stack.group.layers}"
-            raise UsageError(many, "Give 1 or more.")
+            raise UsageError(many, f"Give 1 to {stack.group.layers}.")
 
 
 def _lost_kinds(stack: Stack) -> Iterator[str]:

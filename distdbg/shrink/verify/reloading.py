@@ -23,7 +23,12 @@ def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) 
     try:
         _, info = load_model(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
-        return {"names_and_shapes": _why_not(error, builder)}
+        if not _quantized(builder) or isinstance(error, ImportError) or _size(folder) > LARGEST_TO_LOAD:
+            return {"names_and_shapes": _why_not(error, builder)}
+        try:  # what unpacks weights may compute with them
+            _, info = load_model(folder, builder, trust)
+        except Exception as really:
+            return {"names_and_shapes": _why_not(really, builder)}
     return {"names_and_shapes": _judged(info, lacking)}
 
 
@@ -31,7 +36,7 @@ def _why_not(error: Exception, builder: Builder) -> str:
     why = " ".join(str(error).split())[:160]
     if isinstance(error, ImportError):
         return f"not run, because a package is missing: {why}"
-    if builder.full.get("quantization_config"):
+    if _quantized(builder):
         # what quantized weights are loaded with may need a device, or a package that tells so in its own way
         return f"not run, because these quantized weights cannot be loaded here: {why}"
     return f"fail: transformers does not load it: {type(error).__name__}: {why}"
@@ -53,7 +58,7 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
     """Loaded, saved by transformers, loaded again: every tensor bit for bit."""
     import torch
 
-    size = sum(f.stat().st_size for f in Path(folder).glob("*.safetensors"))
+    size = _size(folder)
     if size > LARGEST_TO_LOAD and not everything:
         return {"save_and_reload": f"not run, because it takes {size / 1e9:.1f} GB of memory; --verify full does it"}
     try:
@@ -61,18 +66,32 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
     except Exception as error:
         return {"save_and_reload": _why_not(error, builder)}
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as again:
-        model.save_pretrained(again)
+        try:
+            model.save_pretrained(again)
+        except Exception as error:
+            if not _quantized(builder):
+                raise
+            why = f"transformers loads these quantized weights, and cannot save them: {type(error).__name__}"
+            return {"save_and_reload": f"not run, because {why}"}
         for code in Path(folder).glob("*.py"):
             write_whole(Path(again, code.name), code.read_bytes())
         second, _ = load_model(again, builder, trust)
     before, after = model.state_dict(), second.state_dict()
     for name, value in before.items():
         if name not in after or not _equal(torch, value, after[name]):
-            if builder.full.get("quantization_config"):
+            if _quantized(builder):
                 why = f"transformers does not save these quantized weights as it loads them ({name}); they load"
                 return {"save_and_reload": f"not run, because {why}"}
             return {"save_and_reload": f"fail: {name} is another after saving and loading"}
     return {"save_and_reload": PASS}
+
+
+def _quantized(builder: Builder) -> bool:
+    return bool(builder.full.get("quantization_config"))
+
+
+def _size(folder: str) -> int:
+    return sum(f.stat().st_size for f in Path(folder).glob("*.safetensors"))
 
 
 def _equal(torch: Any, a: Any, b: Any) -> bool:
