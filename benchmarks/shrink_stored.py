@@ -20,6 +20,7 @@ from distdbg.errors import DistdbgError, Refused
 from distdbg.shrink import making
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import ShrinkRequest, make
 from distdbg.shrink.probe.building import Builder, brief, model_class, open_builder
@@ -33,6 +34,7 @@ _SIZES = ("hidden", "intermediate", "dim", "d_model", "ffn", "width", "embd", "e
 _NOT_SIZES = ("num_", "n_layers", "kernel", "stride", "image_size", "patch", "layers", "position", "max_", "depths",
               "n_heads", "num_channels", "in_channels", "chunk", "window", "spatial", "group")  # fmt: skip
 ROWS = 1000
+FRAMES = 8
 
 
 def narrow(config: Any, factor: int) -> dict[str, Any]:
@@ -51,6 +53,8 @@ def _narrow(values: dict[str, Any], factor: int) -> None:
             values[key] = value % (ROWS // 2) + 3
         elif type(value) is int and "expert" in key and value >= 64 and "size" not in key and "dim" not in key:
             values[key] = 16
+        elif key == "frames_per_clip" and value > FRAMES:
+            values[key] = FRAMES
         elif any(word in key for word in _SIZES) and not any(word in key for word in _NOT_SIZES):
             if type(value) is int and value >= 16 * factor // 4 and value % factor == 0:
                 values[key] = value // factor
@@ -87,13 +91,17 @@ def look_stored(model_type: str) -> dict[str, Any]:
     """The outcome, why, and `forward` (with backward) and `generate`: pass, fail, or why they were not run."""
     import torch
 
-    answers: dict[str, Any] = {}
+    layouts: list[dict[str, Any]] = []
 
     def ask(task: str, **arguments: Any) -> Any:
-        answers[task] = json.loads(json.dumps(resolve_name(TASKS[task])(arguments)))
-        return answers[task]
+        return json.loads(json.dumps(resolve_name(TASKS[task])(arguments)))
+
+    def places(shapes: Any, layout: Any, modules: Any) -> Any:
+        layouts.append(layout)
+        return places_of(shapes, layout, modules)
 
     making.ask = ask
+    making.places_of = places
     row: dict[str, Any] = {"type": model_type, "outcome": "not built", "why": ""}
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory(prefix="distdbg-sweep-") as folder:
@@ -113,7 +121,7 @@ def look_stored(model_type: str) -> dict[str, Any]:
         except DistdbgError as error:
             return row | {"why": error.message}
         row["stacks"] = {s["path"]: [s["layers"], s["kept"]] for s in made["stacks"]}
-        problems = list(_problems(large, small, answers["probe"], row))
+        problems = list(_problems(large, small, layouts[-1], row))
         return row | {"outcome": "wrong" if problems else "right", "why": "; ".join(problems)}
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -59,7 +61,7 @@ def main() -> None:
     part, parts = map(int, options.part.split("/"))
     for model_type in options.types or sorted(transformers.CONFIG_MAPPING.keys())[part - 1 :: parts]:
         if model_type not in {row["type"] for row in rows}:
-            rows.append(_stored(model_type) if options.stored else look(model_type, each=options.each_layer))
+            rows.append(_apart(model_type) if options.stored else look(model_type, each=options.each_layer))
             if options.json:
                 with options.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
@@ -129,17 +131,35 @@ def look(model_type: str, *, each: bool = False) -> dict[str, Any]:
     return row | {"seconds": round(time.monotonic() - begin, 2)}
 
 
+def _apart(model_type: str) -> dict[str, Any]:
+    """In a copy of this process: what one type leaves behind, or dies of, is not the next one's."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="distdbg-sweep-") as folder:
+        answer = Path(folder, "row")
+        copy = os.fork()
+        if copy == 0:
+            tempfile.tempdir = folder
+            answer.write_text(json.dumps(_stored(model_type)), encoding="utf-8")
+            os._exit(0)
+        _, status = os.waitpid(copy, 0)
+        if status:
+            row = {"type": model_type, "outcome": "not done", "why": f"its process ended with status {status}"}
+        else:
+            row = json.loads(answer.read_text(encoding="utf-8"))
+    return row | {"seconds": round(time.monotonic() - begin, 2)}
+
+
 def _stored(model_type: str) -> dict[str, Any]:
     from shrink_stored import look_stored
 
-    begin = time.monotonic()
     signal.setitimer(signal.ITIMER_PROF, SECONDS_A_TYPE)
+    signal.alarm(4 * SECONDS_A_TYPE)  # one that waits uses no time of its own: the process ends
     try:
-        row = look_stored(model_type)
+        return look_stored(model_type)
     except TooLongError as error:
-        row = {"type": model_type, "outcome": "not done", "why": str(error)}
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    return row | {"seconds": round(time.monotonic() - begin, 2)}
+        return {"type": model_type, "outcome": "not done", "why": str(error)}
+    except Exception as error:
+        return {"type": model_type, "outcome": "wrong", "why": f"{type(error).__name__}: {error}"}
 
 
 def stored_lines(rows: list[dict[str, Any]]) -> Iterator[str]:

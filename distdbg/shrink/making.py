@@ -41,7 +41,7 @@ from distdbg.shrink.checkpoint.writing import (
     write_public_json,
 )
 from distdbg.shrink.estimate.extrapolating import extrapolated
-from distdbg.shrink.tokenizer import lay_out_tokenizer, write_tokenizer
+from distdbg.shrink.tokenizer import has_only_other_forms, lay_out_tokenizer, write_tokenizer
 from distdbg.whole_file import write_whole
 
 #: what is made anew
@@ -258,6 +258,7 @@ def probed(source: CheckpointSource, order: ShrinkRequest, stored: Iterable[str]
             stacks=dict(order.stacks),
             narrow={"experts": order.experts, "vocab": order.vocab, "width": order.width},
             size=order.size,
+            uncut=has_only_other_forms(source),
             stored=list(stored),
         )
     return found

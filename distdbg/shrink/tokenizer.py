@@ -14,6 +14,7 @@ from distdbg.shrink.vocabulary.tokenizer_files import (
     TokenizerFiles,
     is_other_form,
     is_tokenizer_file,
+    names_tokens,
     open_tokenizer,
 )
 from distdbg.whole_file import write_whole
@@ -22,6 +23,12 @@ from distdbg.whole_file import write_whole
 def tokenizer_of(source: CheckpointSource) -> TokenizerFiles | None:
     """None where there is no tokenizer.json."""
     return open_tokenizer(_files(source)) if TOKENIZER in source.files() else None
+
+
+def has_only_other_forms(source: CheckpointSource) -> bool:
+    """Whether there is a tokenizer, but no tokenizer.json."""
+    names = source.files()
+    return TOKENIZER not in names and any(names_tokens(name) for name in names)
 
 
 def lay_out_tokenizer(source: CheckpointSource, folder: Path) -> None:
@@ -41,6 +48,8 @@ def write_tokenizer(source: CheckpointSource, folder: Path, probe: Mapping[str, 
     if cut is None or not names:
         return []
     tokenizer = tokenizer_of(source)
+    if tokenizer is None and not has_only_other_forms(source):
+        return []
     if not cut["rows"] or tokenizer is None:
         why = f"its kind {tokenizer.kind!r} cannot be cut" if tokenizer else f"there is no {TOKENIZER}"
         return [f"the tokenizer is copied whole: {why}; its ids from {cut['to']} on have no row"]

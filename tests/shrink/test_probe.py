@@ -129,3 +129,22 @@ def test_lists_that_name_layers_and_lists_that_do_not(model_type: str, kept: lis
     config = transformers.CONFIG_MAPPING[model_type]()
     found = shrink(Builder(config, model_class(config, None, False)), WantedLayers())
     assert [stack.kept for stack in found.stacks] == kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["rf_detr", "lw_detr"])  # the first runs on meta, the second does not
+def test_groups_of_queries_are_no_layers(model_type: str) -> None:
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+
+    edits = shrink(builder(model_type), WantedLayers()).edits
+    assert ("decoder_layers",) in edits and ("group_detr",) not in edits
+
+
+@pytest.mark.slow
+def test_a_class_of_the_type_itself_comes_before_another_types() -> None:
+    """ShieldGemma 2 is served by Gemma 3's class for texts, which does not find the names of its tensors."""
+    import transformers
+
+    config = transformers.CONFIG_MAPPING["shieldgemma2"]()
+    found = builder("shieldgemma2").model_class._model_mapping[type(config)]
+    assert found.config_class is type(config)

@@ -11,7 +11,7 @@ from tests.shrink import models
 SIZES = {**models.TINY, "hidden_size": 512, "intermediate_size": 768, "num_attention_heads": 16, "num_hidden_layers": 4}
 
 
-def sized(model_type, size, **fields):
+def sized(model_type, size, *, uncut=False, **fields):
     transformers = pytest.importorskip("transformers")
     from distdbg.shrink.probe.building import Builder, model_class
     from distdbg.shrink.probe.shrinking import WantedLayers, shrink
@@ -21,7 +21,7 @@ def sized(model_type, size, **fields):
     quiet()
     config = transformers.CONFIG_MAPPING[model_type](**fields)
     builder = Builder(config, model_class(config, None, False))
-    found = sized(builder, size, WantedLayers(), {})
+    found = sized(builder, size, WantedLayers(), {}, uncut=uncut)
     return builder.full, [one.axis for one in found], parameters(shrink(builder, WantedLayers()).small)
 
 
@@ -69,6 +69,20 @@ def test_the_widest_that_fits() -> None:
 
 
 @pytest.mark.slow
-def test_a_vocabulary_that_is_too_large_is_said() -> None:
+def test_a_vocabulary_that_must_stay_and_is_too_large_is_said() -> None:
     with pytest.raises(Refused, match=r"has .* parameters"):
-        sized("llama", "100K", **{**SIZES, "vocab_size": 100_000})
+        sized("llama", "100K", uncut=True, **{**SIZES, "vocab_size": 100_000})
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_more_than_half_the_size_is_cut_to_half_of_it() -> None:
+    config, axes, count = sized("llama", "8M", **{**SIZES, "vocab_size": 100_000})
+    assert axes == ["vocab"] and config["hidden_size"] == 512
+    assert config["vocab_size"] * 2 * 512 <= 4_000_000 and 5_000_000 < count <= 8_000_000
+
+
+@pytest.mark.slow
+def test_tiny_of_a_model_without_a_vocabulary() -> None:
+    fields = {"hidden_size": 512, "intermediate_size": 768, "num_attention_heads": 16, "num_hidden_layers": 4}
+    config, axes, _ = sized("vit", "tiny", **fields, image_size=32)
+    assert axes == ["width"] and (config["hidden_size"], config["image_size"]) == (64, 32)

@@ -177,14 +177,25 @@ def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
     composed = getattr(config, "is_encoder_decoder", False) or getattr(config, "sub_configs", None)
     order = [*whole, *order] if composed else [*order, *whole]
     autos = [f"AutoModelFor{o}" for o in order] + ["AutoModel"]
-    for name in autos:
-        auto = getattr(transformers, name)
-        if (trust and name in remote) or type(config) in auto._model_mapping:
-            return auto
+    # A class of another type may serve this one, too, and not know how its checkpoints name things.
+    for own in (True, False):
+        for name in autos:
+            auto = getattr(transformers, name)
+            if (trust and name in remote) or _serves(auto, config, own=own):
+                return auto
     for name, auto in vars(transformers).items():
         if name.startswith("AutoModelFor") and type(config) in getattr(auto, "_model_mapping", ()):
             return auto
     raise Refused(f"transformers has no model class for the type {config.model_type!r}", "Name one in 'architectures'.")
+
+
+def _serves(auto: Any, config: Any, *, own: bool) -> bool:
+    """Whether an Auto class knows the config; own: and has a class for it that was made for this type."""
+    if type(config) not in auto._model_mapping:
+        return False
+    known = auto._model_mapping[type(config)]
+    classes = known if isinstance(known, tuple | list) else (known,)
+    return not own or any(getattr(c, "config_class", None) is type(config) for c in classes)
 
 
 def brief(error: BaseException) -> str:

@@ -75,7 +75,7 @@ def find_groups(builder: Builder) -> tuple[list[StackGroup], list[str]]:
     counts = set(candidates.values())
     leaves = [(path, value) for path, value in integers(builder.full) if value in counts]
     # those first whose name says that they count layers: the order only saves builds
-    for leaf, count in sorted(leaves, key=lambda f: not any(w in str(f[0]) for w in ("layer", "depth", "block"))):
+    for leaf, count in sorted(leaves, key=lambda f: not _is_named_so(f[0])):
         group = _try_leaf(builder, full, candidates, leaf, count)
         if group is not None and not any(set(group.stacks) & set(g.stacks) for g in groups):
             groups.append(group)
@@ -99,6 +99,10 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
         alone = changed(builder.full, {leaf: less} | companions(builder.full, section, count, range(less)))
     stacks = _resized(builder, full, alone, candidates, count=count, less=less)
     if stacks:
+        blocks = _in_blocks(full, builder.anatomy(alone), stacks, count)
+        beside = [p for p in candidates if not any(_are_nested(p, s) for s in stacks)]
+        if blocks and beside and _reshapes(builder, alone, beside, unknown=not _is_named_so(leaf)):
+            return None
         return StackGroup(leaf, section, (), stacks, count)
     if not isinstance(builder.anatomy(alone), Exception) or isinstance(leaf[-1], int):
         return None
@@ -114,6 +118,36 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
             if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
                 return StackGroup(leaf, section, lists, stacks, count)
     return None
+
+
+def _is_named_so(leaf: Path) -> bool:
+    return any(word in str(leaf) for word in ("layer", "depth", "block"))
+
+
+def _in_blocks(full: Anatomy, found: Anatomy | Exception, stacks: Sequence[str], count: int) -> bool:
+    """Whether a tensor that is in no layer of the stacks has several entries for each of them."""
+    if isinstance(found, Exception):
+        return False
+    after = found.outside(frozenset(stacks))
+    shapes = ((shape, after.get(name, shape)) for name, shape in full.outside(frozenset(stacks)).items())
+    return any(a != b and a > count for shape, new in shapes for a, b in zip(shape, new, strict=False))
+
+
+def _reshapes(builder: Builder, values: Config, beside: Sequence[str], *, unknown: bool) -> bool:
+    """Whether the layers of other stacks get something else to work on: then what is counted is no layers, but copies
+    of the input (`group_detr`, groups of queries). `unknown` where the model does not run."""
+    from distdbg.shrink.verify.inputs import inputs_for
+    from distdbg.shrink.verify.measuring import measure
+    from distdbg.shrink.verify.values import runnable
+
+    layers = [f"{path}.{i}" for path in beside for i in range(builder.whole.lists[path])]
+    try:
+        model = runnable(builder, builder.full)
+        inputs = inputs_for(model)
+        before, after = (measure(m, m, inputs, layers).ops for m in (model, runnable(builder, values)))
+    except Exception:
+        return unknown
+    return before != after
 
 
 def _orders(count: int, less: int) -> list[list[int]]:

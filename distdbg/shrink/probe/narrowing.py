@@ -148,10 +148,19 @@ def fewer_rows(builder: Builder, rows: int, tokenizer: TokenizerFiles | None = N
 
 def vocabulary_of(builder: Builder) -> int:
     """The rows of the input embedding. Raises Refused where there is none."""
+    shape = embedding_of(builder)
+    if shape is None:
+        raise Refused("the model has no vocabulary: no input embedding", "Leave --vocab out.")
+    return shape[0]
+
+
+def embedding_of(builder: Builder) -> tuple[int, int] | None:
+    """Rows and width of the input embedding; None where there is none, or it is of the patches of an image."""
     try:
-        return int(builder.model(builder.full).get_input_embeddings().weight.shape[0])
+        rows, width = builder.model(builder.full).get_input_embeddings().weight.shape
     except Exception:
-        raise Refused("the model has no vocabulary: no input embedding", "Leave --vocab out.") from None
+        return None
+    return int(rows), int(width)
 
 
 def _tokens(config: Config, tokenizer: TokenizerFiles | None, rows: int, there: int) -> tuple[tuple[int, ...], Edits]:

@@ -1,4 +1,4 @@
-"""Make a model of a size that has a name: `tiny`, or a number of parameters. Layers, experts and width together.
+"""Make a model of a size that has a name: `tiny`, or a number of parameters. Layers, vocabulary, experts and width.
 
 As little as possible is changed: where the layers that are kept are few enough parameters already, nothing else is.
 """
@@ -6,15 +6,18 @@ As little as possible is changed: where the layers that are kept are few enough 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import Path, changed
-from distdbg.shrink.probe.building import Anatomy, Builder, brief
+from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.narrowing import (
     Narrowed,
+    embedding_of,
     fewer_experts,
     fewer_rows,
     less_width,
@@ -33,6 +36,8 @@ _FACTORS = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 3 / 16, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 _TINY_EXPERTS = (4, 8, 16, 32)
 #: tokens of a tiny model, or as many as its tokenizer needs
 _TINY_TOKENS = 1024
+#: a vocabulary is cut where at most this part of it stays: without a tokenizer, ids that the config names are its last
+_WORTH_IT = 3 / 4
 _UNITS = {"K": 10**3, "M": 10**6, "B": 10**9}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMB])", re.IGNORECASE)
 
@@ -48,20 +53,35 @@ def most_parameters(size: str) -> int | None:
 
 
 def sized(
-    builder: Builder, size: str, layers: WantedLayers, given: Mapping[str, Any], tokenizer: TokenizerFiles | None = None
+    builder: Builder,
+    size: str,
+    layers: WantedLayers,
+    given: Mapping[str, Any],
+    tokenizer: TokenizerFiles | None = None,
+    *,
+    uncut: bool = False,
 ) -> list[Narrowed]:
     """The changes that give this size, each already in `builder.full`. `given`: what the user has set (`experts`).
+    `uncut`: the vocabulary stays whole, as its tokenizer is of a form that cannot be cut.
 
     Raises Refused where the narrowest model that runs has more parameters.
     """
     most = most_parameters(size)
     found: list[Narrowed] = []
-    if most is not None and parameters(_small(builder, layers).whole) <= most:
+
+    def fits() -> bool:
+        return most is not None and parameters(_small(builder, layers).whole) <= most
+
+    if fits():
         return found
-    if given.get("experts") is None:
-        found += _experts(builder)
-    if most is None and tokenizer is not None and given.get("vocab") is None:
-        found += _vocabulary(builder, tokenizer)
+    if given.get("vocab") is None and not uncut:
+        found += _vocabulary(builder, tokenizer, most)
+        if found and fits():
+            return found
+    if given.get("experts") is None and (fewer := _experts(builder)):
+        found += fewer
+        if fits():
+            return found
     factors = list(_factors(builder)) if most is None else _FACTORS
     if not factors:  # it is tiny already
         return found
@@ -78,7 +98,11 @@ def sized(
     what = (
         f"the smallest model found has {reached:,} parameters" if reached else "no width was found with which it runs"
     )
-    raise Refused(f"--size {size}: {what}", "Give a larger size, or --vocab N: the vocabulary may be most of it.")
+    whole = uncut and given.get("vocab") is None
+    raise Refused(
+        f"--size {size}: {what}" + (", with the vocabulary whole: its tokenizer cannot be cut" if whole else ""),
+        "Give a larger size" + (", or --vocab N." if whole else "."),
+    )
 
 
 def parameters(anatomy: Anatomy) -> int:
@@ -109,11 +133,11 @@ def _narrower(small: Builder, factor: float) -> Narrowed | Exception:
 
 
 def _factors(builder: Builder) -> Iterator[float]:
-    """From the width of the embedding to those of a tiny model."""
-    try:
-        width = int(builder.model(builder.full).get_input_embeddings().weight.shape[1])
-    except Exception as error:
-        raise Refused(f"the model has no width: no input embedding ({brief(error)})", "Use --width F.") from None
+    """From the width of the embedding, or else the size that the layers have most of, to those of a tiny model."""
+    shape, full = embedding_of(builder), builder.whole
+    inside = tuple(f"{path}." for path in layer_lists(full))
+    sizes = Counter(n for name in full.parameters if name.startswith(inside) for n in full.tensors[name][0])
+    width = shape[1] if shape else max(sizes, key=lambda n: sizes[n], default=0)
     yield from (narrow / width for narrow in _TINY_WIDTHS if narrow < width)
 
 
@@ -130,15 +154,28 @@ def _experts(builder: Builder) -> list[Narrowed]:
     return []
 
 
-def _vocabulary(builder: Builder, tokenizer: TokenizerFiles) -> list[Narrowed]:
-    """As few tokens as a tokenizer needs that can be cut; the vocabulary stays whole with any other."""
+def _vocabulary(builder: Builder, tokenizer: TokenizerFiles | None, most: int | None) -> list[Narrowed]:
+    """The tokens of a tiny model; of another, as many as are half of it, where there are more. At least those that a
+    tokenizer needs; nothing where it cannot be cut, hardly becomes smaller, or the model does not run."""
     try:
         there = vocabulary_of(builder)
-        count = max(_TINY_TOKENS, least(tokenizer, named_ids(builder.full, there), there))
-        one = fewer_rows(builder, count, tokenizer)
+        named = named_ids(builder.full, there)
+        needed = max(named, default=0) + 1 if tokenizer is None else least(tokenizer, named, there)
+        count = _TINY_TOKENS if most is None else most // 2 // _parameters_a_token(builder, there) // 64 * 64
+        if max(count, needed) > there * _WORTH_IT:
+            return []
+        one = fewer_rows(builder, max(count, needed, 1), tokenizer)
     except (Refused, UsageError, CannotCutError):
         return []
     if why_it_does_not_run(builder, one.edits):
         return []
     builder.full = changed(builder.full, one.edits)
     return [one]
+
+
+def _parameters_a_token(builder: Builder, rows: int) -> int:
+    """Of the embedding, and of a head that is not tied to it."""
+    full = builder.whole
+    again = {name for alike in full.tied for name in alike[1:]}
+    shapes = [full.tensors[name][0] for name in full.parameters - again]
+    return sum(prod(shape) // rows for shape in shapes if rows in shape)

@@ -18,7 +18,8 @@ from distdbg.shrink.tokenizer import tokenizer_of
 
 def probe(task: dict[str, Any]) -> dict[str, Any]:
     """`task`: folder (with the tokenizer's files where the vocabulary may be cut), trust, layers (number or None),
-    keep, stacks, narrow, size, stored (names in the checkpoint)."""
+    keep, stacks, narrow, size, uncut (there is a tokenizer, but none that can be cut), stored (names in the
+    checkpoint)."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
     modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
@@ -26,7 +27,7 @@ def probe(task: dict[str, Any]) -> dict[str, Any]:
     fewer = narrowed(builder, task["narrow"], tokenizer)
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
     if task.get("size"):
-        fewer += sized(builder, task["size"], wanted, task["narrow"], tokenizer)
+        fewer += sized(builder, task["size"], wanted, task["narrow"], tokenizer, uncut=task["uncut"])
     return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}
 
 

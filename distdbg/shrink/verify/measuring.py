@@ -51,6 +51,7 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
     with ExitStack() as stack:
         stack.enter_context(_entered(model, layers, inside))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
+        stack.enter_context(_autocast())
         stack.enter_context(_counting(found, inside))
         output = call(**_placed(inputs))
         found.forward_done = True
@@ -67,8 +68,25 @@ def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
     """The result of `call(**inputs)` on the meta device; nothing is counted. Raises what it raises."""
     import torch
 
-    with torch.no_grad(), _counting(Measured(), []):
+    with torch.no_grad(), _autocast(), _counting(Measured(), []):
         return call(**_placed(inputs))
+
+
+@contextmanager
+def _autocast() -> Iterator[None]:
+    """Autocast for the meta device, which torch refuses even where it is switched off: as for the CPU."""
+    import torch
+
+    plain = torch.autocast.__init__
+
+    def begin(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        plain(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = begin
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = plain
 
 
 def _placed(inputs: Mapping[str, Any]) -> dict[str, Any]:

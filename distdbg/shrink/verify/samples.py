@@ -164,7 +164,8 @@ def _sizes_inside(config: Any) -> list[tuple[int, int]]:
 
 
 def _patch(vision: Any) -> int:
-    return _first(vision, "patch_size") or 14
+    backbone = getattr(vision, "backbone_config", None)
+    return _first(vision, "patch_size") or (_first(backbone, "patch_size") if backbone else None) or 14
 
 
 def _first(config: Any, *names: str) -> int | None:

@@ -7,8 +7,8 @@ what a parameter has had a part in holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from distdbg.shrink.checkpoint.config_leaves import Config
@@ -78,11 +78,14 @@ class Fake:
     def leaves_alone(self, tensors: list[Any], asked: str | None) -> bool:  # noqa: ARG002 -- all are on the CPU
         return bool(tensors) and not any(self.is_empty(t) for t in tensors)
 
-    def really(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def really(self) -> Iterator[None]:
+        """Without the mode, and without `vmap`, in which transformers 4 makes masks: it would bring the mode back."""
+        from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-        real: AbstractContextManager[Any] = unset_fake_temporarily()
-        return real
+        with unset_fake_temporarily(), temporarily_clear_interpreter_stack():
+            yield
 
     def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return function(*args, **kwargs)  # which remembers by itself
@@ -92,6 +95,9 @@ Handler = Callable[[Any, Any, dict[str, Any]], Any]
 #: elements of the largest tensor that is computed for real
 _MOST = 1 << 24
 _MOST_OF_A_BUFFER = 1 << 16
+#: and of all large tensors of fractions: a mask may follow from an image, nothing follows from angles in every layer
+_MOST_FRACTIONS = 1 << 24
+_LARGE = 1 << 12
 #: what a tensor of this type answers that holds nothing: most questions are whether all is as it should be
 _ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfloat16": 0.0}
 #: what buffers hold that a constructor made: storage -> (storage, content)
@@ -107,6 +113,7 @@ class KnownValues:
         aten = torch.ops.aten
         self._ground = ground or Meta()
         self._most = most
+        self._fractions = _MOST_FRACTIONS
         self._known: dict[int, tuple[Any, Any]] = {}
         self._asked = aten._local_scalar_dense
         #: functions whose second argument may be masks, which say by their content how much is taken
@@ -180,7 +187,7 @@ class KnownValues:
             empty_args, empty_kwargs = tree_map_only(torch.Tensor, self._ground.emptied, (args, kwargs))
             device = {"device": torch.device(self._ground.device)} if asked else {}
             result = function(*empty_args, **empty_kwargs | device)
-            known = known and self._is_small(result)
+            known = known and self._is_small(result) and self._is_affordable(result)
             real = really() if known else None
         if known:
             self._remember(result, real)
@@ -236,6 +243,12 @@ class KnownValues:
         from torch.utils._pytree import tree_leaves
 
         return all(t.numel() <= self._most for t in tree_leaves(value) if isinstance(t, torch.Tensor))
+
+    def _is_affordable(self, result: Any) -> bool:
+        """Whether what was computed for real stays within bounds with this."""
+        large = [t.numel() for t in tensors_in(result) if t.numel() > _LARGE and t.is_floating_point()]
+        self._fractions -= sum(large)
+        return not large or self._fractions >= 0
 
     def _forget(self, tensor: Any) -> None:
         if self._ground.is_empty(tensor):

@@ -32,6 +32,11 @@ def is_other_form(name: str) -> bool:
     return name.endswith(_OTHER_FORMS)
 
 
+def names_tokens(name: str) -> bool:
+    """Whether it is one of a tokenizer, and not of what names a few tokens only."""
+    return is_other_form(name) or name in (TOKENIZER, SETTINGS, *BY_ID)
+
+
 @dataclass(frozen=True)
 class TokenizerFiles:
     """Small files by name; `rules` is tokenizer.json."""

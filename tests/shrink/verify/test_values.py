@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from distdbg.shrink.verify import values
 from distdbg.shrink.verify.measuring import dry
 from distdbg.shrink.verify.values import built
 
@@ -72,6 +73,19 @@ def test_what_would_be_too_large_is_not_computed():
     assert made(squared, sizes=SIZES) == ((1 << 20, 1 << 20), (1 << 20) - 1)
 
 
+def test_of_large_fractions_so_many_are_computed_and_of_numbers_all(monkeypatch):
+    monkeypatch.setattr(values, "_LARGE", 4)
+    monkeypatch.setattr(values, "_MOST_FRACTIONS", 20)
+
+    def known(sizes):
+        there = [(sizes.to("meta") / 2.0).flatten().repeat(2) for _ in range(4)]  # 8 each
+        numbers = [sizes.to("meta").flatten().repeat(2) for _ in range(4)]
+        return [t[1].item() for t in there], [t[1].item() for t in numbers]
+
+    fractions, numbers = made(known, sizes=SIZES)
+    assert fractions == [3.0, 3.0, 0.0, 0.0] and numbers == [6] * 4
+
+
 def test_what_a_constructor_made_of_numbers_is_known_and_its_weights_are_not():
     class Windowed(torch.nn.Module):
         def __init__(self):
@@ -94,3 +108,11 @@ def test_what_a_constructor_made_of_numbers_is_known_and_its_weights_are_not():
     (module, again) = (built(made_on_meta), built(made_on_meta))
     for one in (module, again):
         assert dry(one, {"sizes": SIZES}) == ([4], [3, 2, 1, 0], [0.0, 0.0, 0.0])
+
+
+def test_autocast_that_is_switched_off_on_meta_changes_nothing():
+    def cast(sizes):
+        with torch.autocast(device_type=sizes.to("meta").device.type, enabled=False):
+            return sizes.to("meta").sum().item()
+
+    assert made(cast, sizes=SIZES) == 15
