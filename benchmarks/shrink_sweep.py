@@ -20,11 +20,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,19 +164,50 @@ def _stored(model_type: str) -> dict[str, Any]:
 
 
 def stored_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    for row in rows:
-        if row["outcome"] in ("refused", "wrong"):
-            yield f"{row['outcome']:<8} {row['type']:<32} {row['why']}"
+    """As docs/shrink.md shows it: counts by result, each refusal, and why the others were not built."""
     count = Counter(row["outcome"] for row in rows)
+    outside = count["not built"] + count["not done"]
+    done = max(1, len(rows) - outside)
     yield "| types | not built here | right | refused, with the reason | wrong |"
     yield "|---|---|---|---|---|"
-    outside = count["not built"] + count["not done"]
-    yield f"| {len(rows)} | {outside} | {count['right']} | {count['refused']} | {count['wrong']} |"
+    shares = (f"{count[o]} ({100 * count[o] / done:.1f} %)" for o in ("right", "refused", "wrong"))
+    yield f"| {len(rows)} | {outside} | {' | '.join(shares)} |"
     for what in ("forward", "generate"):
         ran = Counter(
             row.get(what, "not run").partition(":")[0] for row in rows if row["outcome"] in ("right", "wrong")
         )
         yield f"{what}: {', '.join(f'{number} {word}' for word, number in sorted(ran.items()))}"
+    yield from _reasons(rows, ("wrong", "refused"), str)
+    yield from _reasons(rows, ("not built", "not done"), _in_a_word)
+
+
+def _reasons(rows: list[dict[str, Any]], outcomes: tuple[str, ...], called: Callable[[str], str]) -> Iterator[str]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["outcome"] in outcomes:
+            found[f"{row['outcome']}: {called(row['why'])}"].append(row["type"])
+    if found:
+        yield ""
+        yield "| result and reason | types | |"
+        yield "|---|---|---|"
+    for why, types in sorted(found.items(), key=lambda one: -len(one[1])):
+        shown = ", ".join(sorted(types)) if len(types) < _MANY else ""
+        yield f"| {why} | {len(types)} | {shown} |"
+
+
+#: more types than these have no place in a cell
+_MANY = 60
+
+
+def _in_a_word(why: str) -> str:
+    """Why transformers does not build a type, without what is particular to it."""
+    if "no model class" in why:
+        return "transformers has no model class for the type by itself"
+    if needs := re.search(r"requires the (\w+) library", why):
+        return f"needs {needs[1]}"
+    if "too large" in why or "longer than" in why:
+        return why.removeprefix("Refused: ")
+    return "its default values, or these made narrow, do not go together"
 
 
 def _each_layer(builder: Builder, found: ShrunkModel) -> str:
