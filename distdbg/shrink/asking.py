@@ -106,7 +106,8 @@ def _why(code: int, said: str) -> errors.DistdbgError:
     last = next((line for line in reversed(said.splitlines()) if line.strip()), f"exit code {code}")
     if last.startswith(("ModuleNotFoundError", "ImportError")):
         return errors.ToolMissing(
-            f"models cannot be built here: {last.partition(': ')[2]}", "Run `pip install 'distdbg[shrink]'`."
+            f"models cannot be built here: {last.partition(': ')[2]}",
+            "Run `pip install '.[shrink]'` in the clone of distdbg.",
         )
     if code < 0:
         return errors.DistdbgError(

@@ -54,5 +54,7 @@ def _hub() -> Any:
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError:
-        raise ToolMissing("--push needs huggingface_hub", "Run `pip install 'distdbg[shrink]'`.") from None
+        raise ToolMissing(
+            "--push needs huggingface_hub", "Run `pip install '.[shrink]'` in the clone of distdbg."
+        ) from None
     return huggingface_hub

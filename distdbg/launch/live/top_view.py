@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _HELP = ("↑↓ choose", "→ a node's ranks", "← back", "d dump of all", "s snapshot, p profile of the chosen", "q leaves")
+#: for a terminal on which the line above has no room
+_SHORT_HELP = ("↑↓→← move", "d dump", "s snapshot", "p profile", "q leaves")
 _STYLES = ("bold red", "bold red", "red", "yellow", "yellow", "")
 _COLUMNS = ("node", "rank", "state", "step", "steps/s", "phase", "late", "data", "GPU", "GPU mem", "°C", "memory",
             "host left", "")  # fmt: skip
@@ -76,13 +78,13 @@ class TopView:
         room = max(height - _OTHER_LINES, 3)
         shown = self._rows[self._first : self._first + room]
         left = len(self._rows) - len(shown)
-        lines = f"lines {self._first + 1}-{self._first + len(shown)} of {len(self._rows)} · " if left else ""
+        lines = (f"lines {self._first + 1}-{self._first + len(shown)} of {len(self._rows)}",) if left else ()
+        offered = " · ".join((*lines, *_HELP))
+        offered = offered if len(offered) <= width else " · ".join((*_SHORT_HELP, *lines))
         where = f"  node {self.node}" if self.node is not None else ""
         table = table_of(shown, width, None if self.chosen is None else self.chosen.id)
         head = Text.assemble((title, "bold"), f"{where}  {summary(self.top.state)}", no_wrap=True, overflow="ellipsis")
-        keys = Text(
-            said or lines + " · ".join(_HELP), style="bold" if said else "dim", no_wrap=True, overflow="ellipsis"
-        )
+        keys = Text(said or offered, style="bold" if said else "dim", no_wrap=True, overflow="ellipsis")
         return Group(head, table, keys)
 
 

@@ -72,4 +72,4 @@ def _hub(name: str) -> CheckpointSource:
     return Server(url, headers, [s.rfilename for s in info.siblings or []])
 
 
-_INSTALL = "Run `pip install 'distdbg[shrink]'`."
+_INSTALL = "Run `pip install '.[shrink]'` in the clone of distdbg."

@@ -37,6 +37,13 @@ def test_four_thousand_ranks_fit_a_screen_with_the_outlier_first():
     assert "lines 1-37 of 512" in screen(view, 160, 40)[-1]
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_every_width_shows_how_to_leave(width):
+    line = screen(TopView(feed(level(4))), width)[-1].rstrip()
+    assert "q leaves" in line
+    assert not line.endswith("…")
+
+
 def test_a_narrow_terminal_keeps_whole_figures():
     top = feed(level(8, r3={"data_wait": 0.7}))
     with_gpus(top, *(device(n) for n in range(4)), memory={"available": 500 << 30})
