@@ -11,21 +11,20 @@ from distdbg.lint.script.collectives import collective
 from distdbg.lint.script.script import last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
+from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
-NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$|Dataset$", re.IGNORECASE))
+NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$|^Dataset$", re.IGNORECASE))
 
 
 def check(context: Context) -> Iterator[Hit]:
     accelerated = "accelerate" in context.frameworks
     several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
-    found = list(writes(context)) if context.script.all(ast.Call) else []
-    if not accelerated and not (context.distributed and several):
-        yield from _by_data_sets(context, found)
+    alone = not accelerated and not (context.distributed and several)
+    if alone or context.frameworks & {"lightning", "trainer"}:  # these save on one rank
+        yield from _by_data_sets(context)
         return
-    if context.frameworks & {"lightning", "trainer"}:  # they save on one rank
-        yield from _by_data_sets(context, found)
-        return
+    found = list(writes(context))
     yield from _local_rank_only(context, found)
     yield from _into_a_folder_of_another_rank(context, found)
     spawned = bool(context.script.calls("spawn", "Process"))  # what starts the ranks may make a folder before
@@ -43,14 +42,14 @@ def check(context: Context) -> Iterator[Hit]:
         )
 
 
-def _by_data_sets(context: Context, found: list[Write]) -> Iterator[Hit]:
+def _by_data_sets(context: Context) -> Iterator[Hit]:
     """A data set is made by every rank: what its constructor writes, all write."""
-    for write in found:
+    bases = [base for owner in context.script.all(ast.ClassDef) for base in owner.bases]
+    for write in writes(context) if any(last_word(base).endswith("Dataset") for base in bases) else ():
         owner, function = context.script.class_of(write.call), context.script.function_of(write.call)
         if owner is None or function is None or function.name != "__init__" or write.path is None:
             continue
-        bases = [context.script.dotted(base).rpartition(".")[2] for base in owner.bases]
-        if not any(base.endswith("Dataset") for base in bases) or context.ranks.guarded(write.call):
+        if not any(last_word(base).endswith("Dataset") for base in owner.bases) or context.ranks.guarded(write.call):
             continue
         if write.does in ("saves", "writes", "makes") and not for_this_rank(context, write.path):
             path = context.script.source(write.path)[:60]
@@ -78,7 +77,10 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
                 break
             if folder in _words_of_path(context, write.path):
                 text = f"only one rank makes {folder}, and every rank writes into it at once: it may not be there yet"
-                yield Hit(write.call, text, related=((made, "made here, by one rank"),), severity="warning")
+                much_later = bool(script.loops_around(write.call)) and not script.loops_around(made)
+                severity: Severity = "info" if much_later else "warning"
+                confidence: Confidence = "possible" if much_later else "likely"
+                yield Hit(write.call, text, confidence, severity, ((made, "made here, by one rank"),))
                 break
 
 

@@ -54,12 +54,12 @@ def _in_methods(context: Context) -> Iterator[Accumulation]:
     """Without a loop in sight: one method goes backward, and it or another one of the class steps now and then."""
     function: Function
     for function in context.script.all(*FUNCTIONS):
-        if not any(e.kind == "backward" for e in context.loops.does(function)):
+        own = [e for e in context.loops.does(function) if e.call is e.top]
+        if not any(e.kind == "backward" for e in own):
             continue
         yield from _guarded(context, function, context.loops.does(function))
         owner = context.script.class_of(function)
         others = [f for f in owner.body if isinstance(f, FUNCTIONS) and f is not function] if owner else []
-        own = [e for e in context.loops.does(function) if e.call is e.top]
         if any(e.kind in STEPS for e in own):
             continue
         back = [e for e in own if e.kind == "backward" and not _by_itself(e)]

@@ -31,7 +31,7 @@ def given_constants(script: Script, function: Function, call: ast.Call, outer: G
         elif isinstance(value, ast.Name) and value.id in outer:
             found[name] = outer[value.id]
     if not found:
-        return found
+        return found  # most calls
     bound = {n.id for n in script.within(function, ast.Name) if not isinstance(n.ctx, ast.Load)}
     return {name: value for name, value in found.items() if name not in bound}
 

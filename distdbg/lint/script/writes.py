@@ -56,7 +56,7 @@ _CLEANER = re.compile(r"^_?(?:maybe_)?(?:clean|prune|rotate|purge)(?:_?up)?(?:_o
 _PATH = re.compile(r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname)$", re.IGNORECASE)
 #: they keep it to one rank themselves, or all ranks must come to them
 _COMMON = re.compile(
-    r"accelerator|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
+    r"accelerat|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
     re.IGNORECASE,
 )
 _BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp", re.IGNORECASE)
@@ -95,7 +95,7 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
     for does, table in _TABLES:
         if name in table:
             return _to(call, does, argument(call, *table[name]))
-    if last in _METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute):
+    if last in _METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute) and not context.values.callees(call):
         place = _METHODS_THAT_WRITE[last]
         return _to(call, "writes", argument(call, *place) if place[0] >= 0 else call.func.value)
     if last == "open":

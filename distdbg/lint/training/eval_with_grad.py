@@ -72,7 +72,9 @@ def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]
 def _told_not_to_train(context: Context) -> Iterator[Hit]:
     """`run_epoch(loader, train=False)` of a function that goes backward only where it is told to train."""
     script, seen = context.script, set[Function]()
-    for function, calls in context.values.callers.items():
+    modes = (*context.events.of("eval"), *(c for c in context.events.of("train") if isinstance(c, ast.Call) and c.args))
+    for function in dict.fromkeys(f for mode in modes if (f := script.function_of(mode)) is not None):
+        calls = context.values.callers.get(function, [])
         does = [e for e in context.loops.does(function) if e.kind in ("backward", "eval", "train")]
         if function in seen or not any(e.kind == "backward" and e.branches for e in does):
             continue
