@@ -87,12 +87,14 @@ def linted_together(mirrors: Path, repo: str, commit: str) -> dict[str, Linted |
 
 
 def findings_of(mirrors: Path, repo: str, commit: str, path: str, text: str) -> tuple[Finding, ...]:
-    """What is said of one file; of its whole repository too where a lint together was asked for."""
+    """What is said of one file; of all files of its repository that cite it where a lint together was asked for."""
+    if WHOLE:
+        together = (linted for linted in linted_together(mirrors, repo, commit).values() if isinstance(linted, Linted))
+        return tuple(f for linted in together for f in linted.findings if any(c.path == path for c in f.evidence))
     try:
-        linted = linted_together(mirrors, repo, commit)[path] if WHOLE else lint_text(path, text)
+        return lint_text(path, text).findings
     except UnreadableScript:
         return ()
-    return linted.findings if isinstance(linted, Linted) else ()
 
 
 def half(repo: str) -> str:

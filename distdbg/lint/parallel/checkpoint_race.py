@@ -39,7 +39,18 @@ def check(context: Context) -> Iterator[Hit]:
             _text(context, write),
             "likely" if sure else "possible",
             severity="warning" if sure else "info",
+            related=tuple(_called_by(context, write)),
         )
+
+
+def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
+    """A call in another file that leads to this helper on every rank: that is where a reader mends it."""
+    function = context.script.function_of(write.call)
+    for call in context.values.callers.get(function, []) if function is not None else ():
+        elsewhere = context.script.file_of(call) is not context.script.file_of(write.call)
+        if elsewhere and not context.ranks.guarded(call):
+            yield call, "called here, by every rank"
+            return
 
 
 def _by_data_sets(context: Context) -> Iterator[Hit]:
