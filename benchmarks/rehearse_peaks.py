@@ -75,7 +75,6 @@ PUBLISHED = (
     Published("8B-compile-float8", "table 1", 8, (*_BATCH_2, *_COMPILE, *_FLOAT8), 76.8),
     _context(1, 32_768, 83.9),
     _context(2, 65_536, 84.2),
-    _context(4, 131_072, 84.0),
     _context(8, 262_144, 84.5),
     Published("8B-128", "table 3", 128, _BATCH_2, 67.0),
     Published("8B-128-compile", "table 3", 128, (*_BATCH_2, *_COMPILE), 62.0),

@@ -11,7 +11,7 @@ _MOST_WORDS = 80
 
 @dataclass(frozen=True)
 class Branch:
-    """`line` is the condition's; `loops`: it is the condition of a while, or ends one with break."""
+    """`line` is the condition's; `loops`: it is the condition of a while, ends one with break, or is a for's range."""
 
     line: int
     words: str
@@ -53,6 +53,9 @@ def _conditions(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             yield node, node.test
+        elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+            if isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
+                yield node, node.iter
         elif isinstance(node, ast.comprehension):
             yield from ((node, condition) for condition in node.ifs)
 
@@ -62,7 +65,7 @@ def _has(node: ast.stmt | ast.expr, line: int) -> bool:
 
 
 def _branch(text: str, node: ast.AST, condition: ast.expr, loops: list[ast.While | ast.For]) -> Branch:
-    kind = {ast.While: "while", ast.Assert: "assert"}.get(type(node), "if")
+    kind = {ast.While: "while", ast.Assert: "assert", ast.For: "for … in"}.get(type(node), "if")
     leaves = (ast.Break, ast.Return)
     ends_loop = (
         isinstance(node, ast.If)
@@ -70,4 +73,4 @@ def _branch(text: str, node: ast.AST, condition: ast.expr, loops: list[ast.While
         and any(_has(loop, node.lineno) for loop in loops)
     )
     words = f"{kind} {ast.get_source_segment(text, condition) or ''}"
-    return Branch(condition.lineno, words[:_MOST_WORDS], isinstance(node, ast.While) or ends_loop)
+    return Branch(condition.lineno, words[:_MOST_WORDS], isinstance(node, (ast.While, ast.For)) or ends_loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, groupby
@@ -161,7 +162,8 @@ def _collectives(found: Rehearsal) -> Iterator[Section]:
 
 def _picture(groups: Sequence[GroupSchedule], firsts: Sequence[int]) -> Iterator[Paragraph | Table]:
     """The order of a step: a line for each group, from left to right, a letter for equal operations in sequence."""
-    rank = min(group.rank for group in groups)
+    ranks = Counter(group.rank for group in groups)
+    rank = max(ranks, key=lambda rank: (ranks[rank], -rank))
     shown = [(group, first) for group, first in zip(groups, firsts, strict=True) if group.rank == rank]
     placed = [
         (at, number, _LETTERS[(first + row) % len(_LETTERS)] if row < _MOST_ROWS else "-")

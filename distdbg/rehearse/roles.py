@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Descriptions of groups whose members each have another part of the model: `mesh_pp`, PIPELINE_MODEL_PARALLEL_GROUP.
 _PIPELINE = re.compile(r"(?:^|_)pp(?:_|$)|pipe", re.IGNORECASE)
@@ -13,28 +13,40 @@ _PIPELINE = re.compile(r"(?:^|_)pp(?:_|$)|pipe", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FormedGroup:
-    """A process group as the job forms it."""
+    """A process group as the job forms it; `transfers`: a member has sent something to another, or received it."""
 
     name: str
     ranks: tuple[int, ...]
+    transfers: bool = False
 
     @property
     def is_pipeline(self) -> bool:
-        return bool(_PIPELINE.search(self.name))
+        return self.transfers or bool(_PIPELINE.search(self.name))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The same for groups of other ranks that are as far from each other."""
+        return tuple(rank - self.ranks[0] for rank in self.ranks)
 
 
 def read_groups(text: str) -> tuple[FormedGroup, ...]:
     """The lines that gpu_box_shadow.py writes."""
     lines = map(json.loads, text.splitlines())
-    return tuple(dict.fromkeys(FormedGroup(str(line["name"]), tuple(sorted(line["ranks"]))) for line in lines))
+    found = (
+        FormedGroup(str(line["name"]), tuple(sorted(line["ranks"])), bool(line.get("transfers"))) for line in lines
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def representatives(groups: Iterable[FormedGroup], size: int, most: int) -> tuple[int, ...]:
     """Rank 0; of each group of a rank that is chosen the first and the last member, of a pipeline all; at most `most`.
 
-    Groups of rank 0 come first, and pipelines before the others: what is left out is furthest from rank 0.
+    Groups of rank 0 come first, and pipelines before the others: what is left out is furthest from rank 0. Where rank 0
+    has sent something in a group, groups of this shape are pipelines.
     """
     known = [*groups, FormedGroup("", tuple(range(size)))]
+    shapes = {group.shape for group in known if group.transfers}
+    known = [replace(group, transfers=group.transfers or group.shape in shapes) for group in known]
     of_rank: dict[int, list[FormedGroup]] = {}
     for group in sorted(known, key=lambda group: (not group.is_pipeline, len(group.ranks))):
         for rank in group.ranks:

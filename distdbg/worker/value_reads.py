@@ -13,6 +13,8 @@ from distdbg.worker.context import RankContext
 
 #: Methods of a tensor that bring its values to the host. A condition on a tensor calls `__bool__`.
 _READS = ("__bool__", "item", "tolist", "__float__", "__int__", "__index__", "cpu", "numpy")
+#: What reads values in C++: the size of the result, or the result.
+_IN_C = ("nonzero", "masked_select", "unique", "equal", "allclose")
 #: Below torch: what is read there steers no script. Of an inner path, `torch/` before it.
 _INNER = ("distributed/", "_dynamo/", "_inductor/", "nn/parallel/", "_tensor", "utils/")
 _SCALER = "amp/grad_scaler.py"
@@ -29,8 +31,9 @@ class ValueReads:
 
     def _begin(self, torch: Any) -> None:
         folder = torch.__file__.rpartition("/")[0] + "/"
-        for name in _READS:
-            setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name), folder))
+        for owner, names in ((torch.Tensor, (*_READS, *_IN_C)), (torch, _IN_C)):
+            for name in names:
+                setattr(owner, name, self._noted(name, getattr(owner, name), folder))
 
     def _noted(self, name: str, read: Any, torch: str) -> Any:
         @functools.wraps(read)

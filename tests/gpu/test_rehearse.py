@@ -57,6 +57,9 @@ def test_a_job_that_fits(rehearse):
     assert counts["reduce_scatter_tensor", "backward"] == 3
     lines = {Path(row["where"].rpartition(":")[0]).name for row in group["rows"] if row["where"]}
     assert lines == {"gpt.py", "fsdp.py"}
+    assert {row["module"] for row in group["rows"]} == {"", "blocks.*"} and len(group["order"]) == 14
+    assert found["crossed"] == "" and found["kinds"][0]["expandable_reserved"] > found["kinds"][0]["peak"]
+    assert all(peak["left"] == (8 << 30) - peak["beside"] - peak["allocated"] for peak in found["peaks"])
 
 
 def test_a_rank_that_alone_runs_out_of_memory(rehearse):
@@ -83,6 +86,9 @@ def test_a_rank_that_alone_runs_out_of_memory(rehearse):
 def test_the_largest_batch_that_fits(rehearse):
     script = BEGIN + (
         "import sys\n"
+        "x = torch.randn(8, 8, device='cuda')\n"  # no value of it is known: sizes have bounds, and checks find nothing
+        "assert len(torch.nonzero(x)) == len(torch.unique(x)) == x[x > 3].numel() == 64\n"
+        "assert torch.isfinite(x).all() and not torch.isnan(x).any()\n"
         "for step in range(2):\n"
         "    model(torch.randn(int(sys.argv[-1]) * 90_000, 4096, device='cuda')).sum().backward()\n"
         "    optimizer.step()\n"

@@ -14,6 +14,11 @@ CASES = {
     "a check for NaN": ("if torch.isnan(loss):  # read\n    skip()\n", (1, False)),
     "an assertion": ("assert loss.item() < 5  # read\n", (1, False)),
     "a conditional expression": ("x = 1 if loss.item() > 2 else 3  # read\n", (1, False)),
+    "how often a loop goes round": (
+        "count = int(mask.sum())  # read\nfor _ in range(count):\n    step()\n", (2, True)
+    ),
+    "over a list of values": ("for row in table.tolist():  # read\n    print(row)\n", None),
+    "how many were found": ("found = torch.nonzero(mask)  # read\nif len(found):\n    step()\n", (2, False)),
     "printed": ("value = loss.item()  # read\nprint(value)\nif step % 10 == 0:\n    save()\n", None),
     "the same name in another function": (
         "def one():\n    value = loss.item()  # read\n    return value\n\n"

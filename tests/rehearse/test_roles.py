@@ -49,6 +49,17 @@ def test_a_pipeline_is_known_by_its_name():
     assert {name: FormedGroup(name, ()).is_pipeline for name in names} == names
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pipeline_is_known_by_what_rank_0_sends(named):
+    """Whatever its groups are called: those of other ranks are like it."""
+    groups, size = mesh(("stage" if named else "undefined", 4), ("dp", 8))
+    assert representatives(groups, size, 16) == (0, 7, 24, 31), "first and last alone"
+    sent = FormedGroup("", (0, 8, 16, 24), transfers=True)
+    assert representatives([*groups, sent], size, 16) == (0, 7, 8, 15, 16, 23, 24, 31)
+
+
 def test_groups_are_read_once():
     line = json.dumps({"name": "mesh_tp", "ranks": [1, 0]})
-    assert read_groups(f"{line}\n{line}\n") == (FormedGroup("mesh_tp", (0, 1)),)
+    sent = json.dumps({"name": "", "ranks": [0, 4], "transfers": True})
+    found = read_groups(f"{line}\n{line}\n{sent}\n")
+    assert found == (FormedGroup("mesh_tp", (0, 1)), FormedGroup("", (0, 4), transfers=True))

@@ -11,8 +11,8 @@ collectives of objects are done so: torch computes on the device how long a pick
 once: its loop would read arbitrary values.
 
 GPU_BOX_REAL names the ranks that are processes, where not all are: each process group tells NCCL which of its members
-these are, in a word of its configuration. GPU_BOX_GROUPS is a file for the groups that the job forms; the process that
-writes it ends at its first backward pass.
+these are, in a word of its configuration. GPU_BOX_GROUPS is a file for the groups that the job forms, and for those in
+which something is sent; the process that writes it ends at its first backward pass, or before it receives something.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import functools
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def autoload() -> None:
         return
     if os.environ.get("GPU_BOX_VALUES") == "0":
         _find_nothing_wrong()
+        _bound_sizes()
     init: Any = sys.modules["torch.nn.init"]
     init._no_grad_trunc_normal_ = _in_one_round(init._no_grad_trunc_normal_)
     for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
@@ -69,6 +71,41 @@ def _filled(check: Callable[..., Any], value: bool) -> Callable[..., Any]:
         return result
 
     return call
+
+
+#: Of _bound_sizes: what it has registered goes when it goes.
+_LIBRARIES: list[Any] = []
+
+
+def _bound_sizes() -> None:
+    """torch reads the size on the device, where nothing was computed: it would ask for any amount of memory."""
+    torch: Any = sys.modules["torch"]
+    library = torch.library.Library("aten", "IMPL")
+    _LIBRARIES.append(library)
+
+    def indices(x: Any, *shape: int) -> Any:
+        return torch.zeros(shape, dtype=torch.long, device=x.device)
+
+    def nonzero(self: Any) -> Any:
+        return indices(self, self.numel(), self.dim())
+
+    def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
+        return indices(repeats, repeats.numel() if output_size is None else output_size)
+
+    def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Any:
+        counts = indices(self, max(minlength, 1))
+        return counts if weights is None else counts.to(weights.dtype)
+
+    def unique(self: Any, _sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        inverse = indices(self, *self.shape) if return_inverse else indices(self, 0)
+        counts = indices(self, self.numel()) if return_counts else indices(self, 0)
+        return self.reshape(-1).clone(), inverse, counts
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that it had them already
+        for name, of in (("nonzero", nonzero), ("repeat_interleave.Tensor", repeat_interleave), ("bincount", bincount),
+                         ("_unique2", unique)):  # fmt: skip
+            library.impl(name, of, "CUDA")
 
 
 def _stand_in_for_others(real: set[int]) -> None:
@@ -241,6 +278,32 @@ def _write_groups(path: Path) -> None:
     c10d._new_process_group_helper, c10d.split_group = new_and_note, split_and_note
     sys.modules["torch.distributed"].split_group = split_and_note  # type: ignore[attr-defined]
     autograd.backward = lambda *_, **__: os._exit(0)
+    group = c10d.ProcessGroup
+    group.send, group.recv = (_noted_transfer(c10d, path, getattr(group, name)) for name in ("send", "recv"))
+
+
+def _noted_transfer(c10d: Any, path: Path, transfer: Callable[..., Any]) -> Callable[..., Any]:
+    """Members of a group that send to each other are stages. In the group of all they are as far apart as these two."""
+    receives = transfer.__name__ == "recv"
+    known: set[tuple[int, ...]] = set()
+
+    @functools.wraps(transfer)
+    def call(self: Any, tensors: Any, peer: int, *args: Any, **kwargs: Any) -> Any:
+        ranks = c10d.get_process_group_ranks(self)
+        here, size = self.rank(), c10d.get_world_size()
+        found = (
+            [ranks] if len(ranks) < size else [list(range(n, size, abs(peer - here))) for n in range(abs(peer - here))]
+        )
+        if (key := tuple(found[0])) not in known:
+            known.add(key)
+            lines = (json.dumps({"name": "", "ranks": one, "transfers": True}) + "\n" for one in found)
+            with path.open("a") as file:
+                file.writelines(lines)
+        if receives:  # there is nobody to receive from
+            os._exit(0)
+        return transfer(self, tensors, peer, *args, **kwargs)
+
+    return call
 
 
 def _in_one_round(function: Callable[..., Any]) -> Callable[..., Any]:
