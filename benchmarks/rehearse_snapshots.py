@@ -132,7 +132,7 @@ def training(torch: Any) -> None:
                 first, second = states.get(parameter) or (torch.zeros_like(parameter), torch.zeros_like(parameter))
                 first = 0.9 * first + 0.1 * gradient
                 second = 0.999 * second + 0.001 * gradient**2
-                parameter -= 0.001 * first / (torch.sqrt(second) + 1e-8)
+                parameter.sub_(0.001 * first / (torch.sqrt(second) + 1e-8))
                 states[parameter] = first, second
 
 
