@@ -101,9 +101,14 @@ def _install(torch: str, root: Path) -> None:
     (root / ".torch-complete").touch()
 
 
+#: What a process with simulated devices imports with torch.
+BESIDE_TORCH = ("gpu_box_shadow.py", "gpu_box_no_values.py")
+
+
 def _register_shadow(box: Path) -> None:
     """torch loads what is registered as a backend when it is imported: gpu_box_shadow.py asks whether it is wanted."""
-    shutil.copy(HERE / "gpu_box_shadow.py", box)
+    for name in BESIDE_TORCH:
+        shutil.copy(HERE / name, box)
     package = box / "gpu_box_shadow-1.dist-info"
     package.mkdir(exist_ok=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: gpu-box-shadow\nVersion: 1\n")
@@ -112,7 +117,7 @@ def _register_shadow(box: Path) -> None:
 
 def _fingerprint() -> str:
     digest = hashlib.sha256(repr(_FLAGS).encode())
-    built_by = [HERE / name for name in ("build.py", "stubs.py", "tables.py", "gpu_box_shadow.py")]
+    built_by = [HERE / name for name in ("build.py", "stubs.py", "tables.py", *BESIDE_TORCH)]
     for path in sorted([*HERE.glob("native/*"), *built_by]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

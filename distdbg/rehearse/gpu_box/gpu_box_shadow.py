@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,72 +40,11 @@ def autoload() -> None:
     if os.environ.get("GPU_BOX_SHADOW") == "1":
         shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
         return
-    if os.environ.get("GPU_BOX_VALUES") == "0":
-        _find_nothing_wrong()
-        _bound_sizes()
-    init: Any = sys.modules["torch.nn.init"]
-    init._no_grad_trunc_normal_ = _in_one_round(init._no_grad_trunc_normal_)
+    importlib.import_module("gpu_box_no_values").begin()
     for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
         for name, function in list(vars(module).items()):  # all_gather_object, broadcast_object_list, …
             if name.endswith(("_object", "_object_list")) and not name.startswith("_"):
                 setattr(module, name, _with_values(function))
-
-
-def _find_nothing_wrong() -> None:
-    torch: Any = sys.modules["torch"]
-    for name, value in (("isnan", False), ("isinf", False), ("any", False), ("isfinite", True), ("all", True)):
-        for owner in (torch, torch.Tensor):
-            setattr(owner, name, _filled(getattr(owner, name), value))
-
-
-def _filled(check: Callable[..., Any], value: bool) -> Callable[..., Any]:
-    """Of a check: its result is made by a kernel, which computes nothing, and then filled, which the box does."""
-    torch: Any = sys.modules["torch"]
-
-    @functools.wraps(check)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = check(*args, **kwargs)
-        if not torch.compiler.is_compiling() and getattr(result, "is_cuda", False) and result.dtype is torch.bool:
-            with torch.no_grad():
-                result.fill_(value)
-        return result
-
-    return call
-
-
-#: Of _bound_sizes: what it has registered goes when it goes.
-_LIBRARIES: list[Any] = []
-
-
-def _bound_sizes() -> None:
-    """torch reads the size on the device, where nothing was computed: it would ask for any amount of memory."""
-    torch: Any = sys.modules["torch"]
-    library = torch.library.Library("aten", "IMPL")
-    _LIBRARIES.append(library)
-
-    def indices(x: Any, *shape: int) -> Any:
-        return torch.zeros(shape, dtype=torch.long, device=x.device)
-
-    def nonzero(self: Any) -> Any:
-        return indices(self, self.numel(), self.dim())
-
-    def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
-        return indices(repeats, repeats.numel() if output_size is None else output_size)
-
-    def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Any:
-        counts = indices(self, max(minlength, 1))
-        return counts if weights is None else counts.to(weights.dtype)
-
-    def unique(self: Any, _sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-        inverse = indices(self, *self.shape) if return_inverse else indices(self, 0)
-        counts = indices(self, self.numel()) if return_counts else indices(self, 0)
-        return self.reshape(-1).clone(), inverse, counts
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it had them already
-        for name, of in (("nonzero", nonzero), ("repeat_interleave.Tensor", repeat_interleave), ("bincount", bincount),
-                         ("_unique2", unique)):  # fmt: skip
-            library.impl(name, of, "CUDA")
 
 
 def _stand_in_for_others(real: set[int]) -> None:
@@ -279,7 +218,7 @@ def _write_groups(path: Path) -> None:
     sys.modules["torch.distributed"].split_group = split_and_note  # type: ignore[attr-defined]
     autograd.backward = lambda *_, **__: os._exit(0)
     group = c10d.ProcessGroup
-    group.send, group.recv = (_noted_transfer(c10d, path, getattr(group, name)) for name in ("send", "recv"))
+    group.send, group.recv = (_noted_transfer(c10d, path, of) for of in (group.send, group.recv))
 
 
 def _noted_transfer(c10d: Any, path: Path, transfer: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,23 +243,6 @@ def _noted_transfer(c10d: Any, path: Path, transfer: Callable[..., Any]) -> Call
         return transfer(self, tensors, peer, *args, **kwargs)
 
     return call
-
-
-def _in_one_round(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of trunc_normal_: it draws until all values are inside the limits, which arbitrary values may never be."""
-
-    @functools.wraps(function)
-    def draw(tensor: Any, mean: float, std: float, *limits: Any, **generator: Any) -> Any:
-        if tensor.device.type != "cuda":
-            return function(tensor, mean, std, *limits, **generator)
-        import torch
-
-        with torch.no_grad():
-            drawn = tensor.normal_(mean, std)
-            again = torch.empty_like(drawn).normal_(mean, std)
-            return tensor.copy_(torch.where(drawn.abs() > std, again, drawn))
-
-    return draw
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
