@@ -47,3 +47,8 @@ def guard() -> None:
 
 def unguarded(stream: TextIO) -> TextIO:
     return stream._stream if isinstance(stream, _Guarded) else stream
+
+
+def in_colour(stream: TextIO) -> bool:
+    """On a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")

@@ -60,10 +60,11 @@ def write_page(path: Path, page: bytes | str) -> None:
 def screen() -> Screen:
     """Standard output: how wide, whether in colour, whether with more than ASCII."""
     from distdbg.report.text.screen import Screen
+    from distdbg.terminal import in_colour
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-    return Screen.of(color=sys.stdout.isatty(), ascii_only=ascii_only, width=width)
+    return Screen.of(color=in_colour(sys.stdout), ascii_only=ascii_only, width=width)
 
 
 def exit_code(*reports: Report) -> int:

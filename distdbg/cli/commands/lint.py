@@ -15,6 +15,7 @@ from distdbg.cli.exits import exits
 from distdbg.cli.json_answer import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
 from distdbg.plain_text import clean
+from distdbg.terminal import in_colour
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -187,7 +188,7 @@ def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str
         lines = (
             lint_forms.as_github(findings, unknown)
             if form == "github"
-            else lint_forms.as_lines(findings, unknown, files, hidden=hidden, color=sys.stdout.isatty())
+            else lint_forms.as_lines(findings, unknown, files, hidden=hidden, color=in_colour(sys.stdout))
         )
         for line in lines:
             click.echo(line)

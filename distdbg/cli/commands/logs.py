@@ -34,6 +34,7 @@ from distdbg.collect.runs.log_reader import (
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.logs.lines import coloured, last_state, plain, rank_prefix, states
 from distdbg.rundir import RunDir, find_run_dir
+from distdbg.terminal import in_colour
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
 
@@ -137,7 +138,7 @@ class _Printer:
 
     def __post_init__(self) -> None:
         self.out = sys.stdout.buffer
-        self.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not self.as_json
+        self.colour = in_colour(sys.stdout) and not self.as_json
 
     def print(self, lines: Iterable[LogLine]) -> None:
         for line in lines:

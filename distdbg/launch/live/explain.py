@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.rundir import RunDir
+from distdbg.terminal import in_colour
 
 if TYPE_CHECKING:
     from distdbg.model import Report
@@ -39,7 +40,8 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
 
     evidence = load_whole_run(run)
     report = build_report(evidence)
-    text = TextRenderer(Screen.of(color=sys.stderr.isatty()), shown=shown).render(run_document(report))
+    screen = Screen.of(color=in_colour(sys.stderr), width=min(shutil.get_terminal_size((100, 24)).columns, 120))
+    text = TextRenderer(screen, shown=shown).render(run_document(report))
     try:
         write_report(run, report, evidence)
     except OSError as error:
@@ -49,9 +51,8 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
     if evidence.profiles:  # where their time goes; what cannot be shown costs the verdict nothing
         from distdbg.report.profile_document import profile_sections
 
-        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         try:
-            renderer = TextRenderer(Screen.of(color=sys.stderr.isatty(), width=width))
+            renderer = TextRenderer(screen)
             text += "\n".join(["", *renderer.sections(profile_sections(evidence.profiles)), ""])
         except Exception as error:
             text += f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"
