@@ -31,6 +31,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Mapping
@@ -45,6 +46,11 @@ BOOT = f"{_PACKAGE}/worker/boot.py"
 _STARTERS = (["-m", "distdbg"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
 #: Of ours, those that compute themselves, with as many threads as they like.
 _COMPUTE = {"memory", "overfit", "preflight", "replay", "shrink-model"}
+#: Of ours, what starts others on simulated devices, and computes nothing: a server with their libraries forks it, too.
+_ON_DEVICES = ["-m", "distdbg", "rehearse"]
+_LIBRARIES = "LD_LIBRARY_PATH"
+#: The module of the simulated devices that torch calls when it is imported
+_DEVICES = "gpu_box_shadow"
 _CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
@@ -67,9 +73,7 @@ Servers = dict[Kind, socket.socket]
 
 def kind_of(environment: Mapping[str, str]) -> Kind:
     """Of the variables that no fork can obey, those that are set: a server of the same kind is needed."""
-    at_start = {k: v for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _OBEYED}
-    at_start |= {"shadow": "1"} if environment.get("GPU_BOX_SHADOW") == "1" else {}
-    return frozenset(at_start.items())
+    return frozenset((k, v) for k, v in environment.items() if k.startswith(_READ_AT_START) and k not in _OBEYED)
 
 
 #: A process hands on which of these it ignores.
@@ -110,6 +114,10 @@ def _is_rank(words: list[str]) -> bool:
     return _arguments(words)[:1] == _RANK
 
 
+def _starts_on_devices(words: list[str]) -> bool:
+    return _arguments(words)[:3] == _ON_DEVICES
+
+
 def _is_starter(words: list[str]) -> bool:
     given = _arguments(words)
     return any(given[: len(starter)] == starter for starter in _STARTERS) and not _COMPUTE & {*given[2:3]}
@@ -122,7 +130,10 @@ def _server_for(words: list[str], environment: Mapping[str, str], servers: Serve
         if not _is_starter(words) and _arguments(words)[:1] != _CAPTURE:
             return None
         environment = {**environment, "OMP_NUM_THREADS": "1"}
-    return servers.get(kind_of(environment))
+    kind = kind_of(environment)
+    if _starts_on_devices(words):
+        kind = next((other for other in servers if _LIBRARIES in dict(other)), kind)
+    return servers.get(kind)
 
 
 def use(servers: Servers) -> None:
@@ -226,8 +237,13 @@ def become(request: Request, kept: list[int]) -> socket.socket | None:
     os.environ.clear()
     os.environ.update(request.environment)
     _show(request.words, request.environment)
+    if devices := sys.modules.get(_DEVICES):
+        devices.autoload()  # torch calls it when it is imported; it obeys variables
+        if _starts_on_devices(request.words):  # itself it has no devices: started, it would not find NVML's library
+            importlib.import_module("distdbg.collect.machine.gpus")._LIBRARY = "none"
     for generator in (sys.modules["torch"].default_generator, sys.modules["numpy"].random):
         generator.seed()  # as they are when they are imported: each process draws other numbers
+    tempfile.tempdir = None  # found anew, by this process's variables
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     sys.orig_argv[:] = request.words
@@ -279,12 +295,15 @@ def main_module(words: list[str]) -> None:
 
 def load_all() -> None:
     """What the commands import one by one, and the page's templates, which are compiled when they are first used."""
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # each process does it itself, by its own variables
     import torch._dynamo  # DistributedDataParallel and optimizers import it
     import torch.distributed.run  # noqa: F401
     from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous  # noqa: F401
 
     from distdbg.report.page import renderer
 
+    if importlib.util.find_spec(_DEVICES):
+        importlib.import_module(_DEVICES)
     # Who called, for events that nobody gets: torch looks through all modules for it, at each step of a rendezvous.
     dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
     for name in _LOADED:
