@@ -22,7 +22,8 @@ def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401
     except ImportError:
         raise ToolMissing(
             "the language server needs pygls, which is not installed",
-            "Install it (`pip install '.[lsp]'`), or let the editor call `distdbg lint --stdin`.",
+            "Install it (`pip install '.[lsp]'` in the clone of distdbg), or let the editor call "
+            "`distdbg lint --stdin`.",
         ) from None
     made = LanguageServer("distdbg", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
     shown: dict[str, list[tuple[Any, Mark]]] = {}

@@ -18,7 +18,7 @@ def png(svg: str) -> bytes:
     except ImportError:
         raise ToolMissing(
             "a PNG needs resvg-py, which is not installed",
-            "Install it (`pip install '.[png]'`), or take --svg, which any browser shows.",
+            "Install it (`pip install '.[png]'` in the clone of distdbg), or take --svg, which any browser shows.",
         ) from None
     empty = resvg_py.svg_to_bytes(svg_string=_sheet(""))
     for family in _FAMILIES:

@@ -112,7 +112,7 @@ def test_the_picture_as_png(files, tmp_path):
 
 @pytest.mark.parametrize(
     ("resvg", "says"),
-    [(None, r"distdbg\[png\]"), (SimpleNamespace(svg_to_bytes=lambda **_: b"no letters"), "no font to write with")],
+    [(None, r"\.\[png\]"), (SimpleNamespace(svg_to_bytes=lambda **_: b"no letters"), "no font to write with")],
 )
 def test_what_a_png_needs(resvg, says, monkeypatch):
     monkeypatch.setitem(sys.modules, "resvg_py", resvg)
