@@ -227,7 +227,7 @@ def test_lists_beside_each_other_are_renumbered_together(model_type: str, tmp_pa
 @pytest.mark.parametrize(
     ("order", "error", "says"),
     [
-        ({"layers": 7}, UsageError, "--layers 7: the longest stack has 6 layers"),
+        ({"layers": 7}, UsageError, "--layers 7: the config counts 6 layers at most"),
         ({"keep": "0,9"}, UsageError, "0 to 5"),
         ({"keep": "-7"}, UsageError, "0 to 5"),
         ({"keep": "5-0"}, UsageError, "as many as before"),
