@@ -177,13 +177,18 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's own settings or caches."""
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test reads or writes the user's own settings or caches. Variables that it sets end with it: torch sets
+    TORCHINDUCTOR_CACHE_DIR for the whole process, and later tests could not fork their jobs."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
     monkeypatch.setenv(MARK, str(tmp_path))
+    before = set(os.environ)
+    yield
+    for name in os.environ.keys() - before:
+        del os.environ[name]
 
 
 @pytest.fixture(autouse=True)
