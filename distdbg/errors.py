@@ -84,6 +84,11 @@ class NothingToAnalyse(DistdbgError):
     exit_code = EXIT_NOTHING
 
 
+def install_extra(name: str) -> str:
+    """The command for an optional part: no package index has distdbg."""
+    return f"`pip install '.[{name}]'` in the clone of distdbg"
+
+
 class ToolMissing(DistdbgError):
     exit_code = EXIT_TOOL_MISSING
 

@@ -8,6 +8,7 @@ writes to `unguarded(stream)`, and cleans what it shows itself.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import Any, TextIO
 
@@ -52,3 +53,8 @@ def unguarded(stream: TextIO) -> TextIO:
 def in_colour(stream: TextIO) -> bool:
     """On a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def columns() -> int:
+    """How wide a text may be: as the terminal, and no wider than is read with ease."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)

@@ -4,7 +4,6 @@ found.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +59,10 @@ def write_page(path: Path, page: bytes | str) -> None:
 def screen() -> Screen:
     """Standard output: how wide, whether in colour, whether with more than ASCII."""
     from distdbg.report.text.screen import Screen
-    from distdbg.terminal import in_colour
+    from distdbg.terminal import columns, in_colour
 
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-    return Screen.of(color=in_colour(sys.stdout), ascii_only=ascii_only, width=width)
+    return Screen.of(color=in_colour(sys.stdout), ascii_only=ascii_only, width=columns())
 
 
 def exit_code(*reports: Report) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from distdbg import __version__
-from distdbg.errors import ToolMissing
+from distdbg.errors import ToolMissing, install_extra
 from distdbg.lint.in_editor import Mark, QuickFix, marks
 
 
@@ -22,8 +22,7 @@ def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401
     except ImportError:
         raise ToolMissing(
             "the language server needs pygls, which is not installed",
-            "Install it (`pip install '.[lsp]'` in the clone of distdbg), or let the editor call "
-            "`distdbg lint --stdin`.",
+            f"Install it ({install_extra('lsp')}), or let the editor call `distdbg lint --stdin`.",
         ) from None
     made = LanguageServer("distdbg", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
     shown: dict[str, list[tuple[Any, Mark]]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.errors import ToolMissing
+from distdbg.errors import ToolMissing, install_extra
 
 #: Two dots for each unit of the picture: sharp on a slide.
 _ZOOM = 2.0
@@ -18,7 +18,7 @@ def png(svg: str) -> bytes:
     except ImportError:
         raise ToolMissing(
             "a PNG needs resvg-py, which is not installed",
-            "Install it (`pip install '.[png]'` in the clone of distdbg), or take --svg, which any browser shows.",
+            f"Install it ({install_extra('png')}), or take --svg, which any browser shows.",
         ) from None
     empty = resvg_py.svg_to_bytes(svg_string=_sheet(""))
     for family in _FAMILIES:

@@ -107,7 +107,7 @@ def _why(code: int, said: str) -> errors.DistdbgError:
     if last.startswith(("ModuleNotFoundError", "ImportError")):
         return errors.ToolMissing(
             f"models cannot be built here: {last.partition(': ')[2]}",
-            "Run `pip install '.[shrink]'` in the clone of distdbg.",
+            f"Run {errors.install_extra('shrink')}.",
         )
     if code < 0:
         return errors.DistdbgError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import DistdbgError, ToolMissing, UsageError
+from distdbg.errors import DistdbgError, ToolMissing, UsageError, install_extra
 
 #: what the hub itself puts into a new repository
 _OF_THE_HUB = {".gitattributes"}
@@ -54,7 +54,5 @@ def _hub() -> Any:
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError:
-        raise ToolMissing(
-            "--push needs huggingface_hub", "Run `pip install '.[shrink]'` in the clone of distdbg."
-        ) from None
+        raise ToolMissing("--push needs huggingface_hub", f"Run {install_extra('shrink')}.") from None
     return huggingface_hub

@@ -56,13 +56,11 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
     place = f" ({found.place})" if found.place else ""
     verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
-    others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     if found.kind is Kind.RANK_CONDITIONAL:
-        what, others = (
-            ("alone in another collective" if found.others else what),
-            f"{'' if found.others else others}{_because(found)}",
-        )
+        what = "alone in another collective" if found.others else what
+        others = ("" if found.others else others) + _because(found)
     dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
     return Finding(
         id=found.kind.value,
@@ -121,9 +119,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
 
 def _because(found: Divergence) -> str:
     """`, because of `if rank == 0` at train.py:30`; empty without a condition."""
-    if found.condition is None or found.frame is None:
-        return ""
-    return f", because of `{found.condition.text}` at {found.frame.file.rpartition('/')[2]}:{found.condition.line}"
+    return f", because of `{found.condition.text}` at {found.condition_line}" if found.condition is not None else ""
 
 
 def _error(evidence: RunEvidence, found: Divergence) -> str:
@@ -145,14 +141,11 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     records = {record.rank: record for record in evidence.ranks}
     if found.kind is Kind.UNUSED:
         return " ".join(_without(records[r]) for r in found.ranks if r in records)
-    if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
-        where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
-        return f"{short(found.frame)} {where}."
-    if found.kind is Kind.SHAPE and found.frame is not None and found.condition is not None:
-        place = f"`{found.condition.text}` ({found.frame.file.rpartition('/')[2]}:{found.condition.line})"
-        return (
-            f"{short(found.frame)} runs only where {place} {'does not hold' if found.condition.otherwise else 'holds'}."
-        )
+    if found.frame is not None and found.condition is not None:
+        named = found.kind is Kind.RANK_CONDITIONAL  # by the summary
+        condition = "that" if named else f"`{found.condition.text}` ({found.condition_line})"
+        holds = "does not hold" if found.condition.otherwise else "holds"
+        return f"{short(found.frame)} runs only where {condition} {holds}."
     if found.times_before:
         left_out = next(operation for operation, ranks in found.sides if ranks == found.others)
         return (

@@ -43,6 +43,13 @@ class Divergence:
     #: how often all of them had called, at this point of a step, what `ranks` have left out this time; 0 where unknown
     times_before: int = 0
 
+    @property
+    def condition_line(self) -> str:
+        """`train.py:30`; empty without a condition."""
+        if self.condition is None or self.frame is None:
+            return ""
+        return f"{self.frame.file.rpartition('/')[2]}:{self.condition.line}"
+
 
 def conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence | None:
     """`found`, with the `if` about the rank that parts its sides; None where there is none.

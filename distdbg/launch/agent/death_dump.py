@@ -52,8 +52,7 @@ class NodeDeathDump:
         self._data: dict[int, bytes] = {}
         self._sources: dict[str, tuple[str, bytes]] = {}
         self._has_sources = threading.Event()
-        if self._ranks:
-            threading.Thread(target=self._read_sources, name="last-sources", daemon=True).start()
+        threading.Thread(target=self._read_sources, name="last-sources", daemon=True).start()
         living = [r for r in self._ranks if r.alive]
         self._asked = len(living)
         for rank in living:
@@ -63,19 +62,20 @@ class NodeDeathDump:
 
     @property
     def done(self) -> bool:
-        complete = len(self._found) >= self._asked and (self._has_sources.is_set() or not self._ranks)
-        return complete or time.monotonic() >= self._until
+        complete = len(self._found) >= self._asked and self._has_sources.is_set()
+        return not self._ranks or complete or time.monotonic() >= self._until
 
     def _read_sources(self) -> None:
         """The scripts may be on a file system that does not answer."""
+        files: dict[str, None] = {}
         for rank in self._ranks:
             with contextlib.suppress(OSError):
-                for file in files_of_calls(self._stem(rank, "sites").read_text(encoding="utf-8", errors="replace")):
-                    if file in self._sources or len(self._sources) >= MOST_SOURCES or not is_user(file):
-                        continue
-                    with contextlib.suppress(OSError):
-                        if (kept := read_kept_source(file)) is not None:
-                            self._sources = self._sources | {file: kept}
+                sites = self._stem(rank, "sites").read_text(encoding="utf-8", errors="replace")
+                files |= dict.fromkeys(filter(is_user, files_of_calls(sites)))
+        for file in list(files)[:MOST_SOURCES]:
+            with contextlib.suppress(OSError):
+                if (kept := read_kept_source(file)) is not None:
+                    self._sources = self._sources | {file: kept}  # `write` may read it meanwhile
         self._has_sources.set()
 
     def _work(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.rundir import RunDir
-from distdbg.terminal import in_colour
+from distdbg.terminal import columns, in_colour
 
 if TYPE_CHECKING:
     from distdbg.model import Report
@@ -40,7 +39,7 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
 
     evidence = load_whole_run(run)
     report = build_report(evidence)
-    screen = Screen.of(color=in_colour(sys.stderr), width=min(shutil.get_terminal_size((100, 24)).columns, 120))
+    screen = Screen.of(color=in_colour(sys.stderr), width=columns())
     text = TextRenderer(screen, shown=shown).render(run_document(report))
     try:
         write_report(run, report, evidence)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import argument
+from distdbg.lint.script.script import argument, receiver
 
 #: each rank sees a GPU of its own
 UNLESS = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
@@ -45,23 +45,23 @@ def _model_on_one_gpu(context: Context) -> Iterator[Hit]:
     """A model that DDP wraps is moved to `cuda:0`, by that name or by a variable, and nothing chooses another GPU."""
     script, values = context.script, context.values
     for wrap in values.of_kind("ddp"):
-        if wrap.args and script.call_names[wrap].startswith("torch."):
-            its = values.sites(wrap.args[0]) | {
-                c for a in values.bound(wrap.args[0]) for c in script.within(a, ast.Call)
-            }
-            for call in script.calls("to", "cuda"):
-                function = call.func
-                if not isinstance(function, ast.Attribute) or context.ranks.guarded(call):
-                    continue
-                same = values.key(function.value) == values.key(wrap.args[0]) is not None
-                if not same and call not in its and not (its and its & values.sites(function.value)):
-                    continue
-                given = argument(call, 0, "device")
-                written = [given, *(values.bound(given) if isinstance(given, (ast.Name, ast.Attribute)) else ())]
-                if any(map(_is_number, written)) or any(map(_is_first, written)):
-                    text = f"{script.source(call)[:60]} puts the model of every rank on one GPU"
-                    yield Hit(call, text, related=((wrap, "wrapped for several ranks"),))
-                    return
+        if not wrap.args or not script.call_names[wrap].startswith("torch."):
+            continue
+        model = wrap.args[0]
+        made = values.sites(model) | {c for a in values.bound(model) for c in script.within(a, ast.Call)}
+        for call in script.calls("to", "cuda"):
+            moved = receiver(call)
+            if moved is None or context.ranks.guarded(call):
+                continue
+            same = values.key(moved) == values.key(model) is not None
+            if not same and call not in made and not made & values.sites(moved):
+                continue
+            given = argument(call, 0, "device")
+            written = [given, *(values.bound(given) if isinstance(given, (ast.Name, ast.Attribute)) else ())]
+            if any(_is_number(one) or _is_first(one) for one in written):
+                text = f"{script.source(call)[:60]} puts the model of every rank on one GPU"
+                yield Hit(call, text, related=((wrap, "wrapped for several ranks"),))
+                return
 
 
 def _is_first(node: ast.expr | None) -> bool:

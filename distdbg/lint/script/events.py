@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Literal
 
 from distdbg.lint.script.given import Given, decided, given_constants
-from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word, receiver
 from distdbg.lint.script.values import ValueFlow
 
 Kind = Literal["backward", "step", "scaler_step", "zero", "clip", "unscale", "update", "schedule", "eval", "train",
@@ -44,8 +44,7 @@ class TrainingEvent:
 
     @property
     def receiver(self) -> ast.expr | None:
-        function = self.call.func if isinstance(self.call, ast.Call) else None
-        return function.value if isinstance(function, ast.Attribute) else None
+        return receiver(self.call)
 
     def excludes(self, other: TrainingEvent) -> bool:
         """Whether the two are in different branches of one `if`."""
@@ -175,8 +174,8 @@ class Events:
     @staticmethod
     def managed(event: TrainingEvent) -> bool:
         """Done by an object that looks after the rest itself: Accelerate, DeepSpeed, Fabric, …"""
-        receiver = event.receiver
-        return receiver is not None and bool(_MANAGED.search(ast.unparse(receiver)))
+        by = event.receiver
+        return by is not None and bool(_MANAGED.search(ast.unparse(by)))
 
 
 def carrier(call: ast.Call) -> str | None:

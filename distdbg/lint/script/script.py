@@ -367,6 +367,11 @@ def last_word(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def receiver(call: ast.AST) -> ast.expr | None:
+    """`a` of `a.b(…)`; None for what is no call of a method."""
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+
+
 def names_in(node: ast.AST) -> set[str]:
     """Every name and attribute that an expression mentions."""
     found: set[str] = set()

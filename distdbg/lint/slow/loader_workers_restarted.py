@@ -15,17 +15,8 @@ NEEDS = ({"num_workers"}, {"DataLoader"}, {"backward("})
 
 #: data sets that a GPU reads in seconds
 _SHORT = {
-    "MNIST",
-    "FashionMNIST",
-    "KMNIST",
-    "EMNIST",
-    "CIFAR10",
-    "CIFAR100",
-    "FakeData",
-    "TensorDataset",
-    "SVHN",
-    "USPS",
-}
+    "MNIST", "FashionMNIST", "KMNIST", "EMNIST", "CIFAR10", "CIFAR100", "FakeData", "TensorDataset", "SVHN", "USPS",
+}  # fmt: skip
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
 from distdbg.lint.script.loops import TRAINS_BY_NAME
-from distdbg.lint.script.script import LOOPS, Loop, last_word, names_in
+from distdbg.lint.script.script import LOOPS, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
@@ -64,9 +64,9 @@ def _left_by_a_method(context: Context) -> Iterator[Hit]:
     script = context.script
     if re.search(r"\.train\((?!\))|\.training\s*=|set_mode|eval_mode|train_mode", script.text):
         return
-    trained = {last_word(r) for c in context.events.of("train") if (r := _receiver(c)) is not None}
+    trained = {last_word(r) for c in context.events.of("train") if (r := receiver(c)) is not None}
     for mode in context.events.of("eval"):
-        function, owner, model = script.function_of(mode), script.class_of(mode), _receiver(mode)
+        function, owner, model = script.function_of(mode), script.class_of(mode), receiver(mode)
         if function is None or owner is None or model is None or not _TRAINED.match(last_word(model)):
             continue
         given = isinstance(model, ast.Name) and model.id in {a.arg for a in function.args.args}
@@ -149,14 +149,10 @@ def _now_and_then(context: Context, loop: Loop, mode: TrainingEvent) -> bool:
 
 def _same_model(context: Context, one: ast.AST, other: ast.AST) -> bool:
     """The receivers of two calls may be one model: of the same origin, or of the same name."""
-    mine, its = _receiver(one), _receiver(other)
+    mine, its = receiver(one), receiver(other)
     if mine is None or its is None:
         return False
     return bool(context.values.sites(mine) & context.values.sites(its)) or last_word(mine) == last_word(its) != ""
-
-
-def _receiver(call: ast.AST) -> ast.expr | None:
-    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 
 
 def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
 _SWITCHES = re.compile(
@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit]:
     done: set[ast.AST] = set()
     for mode in modes:
         place = context.script.function_of(mode) or context.script.module_of(mode)
-        hit = _in(context, place, mode, _receiver(mode)) if place not in done else None
+        hit = _in(context, place, mode, receiver(mode)) if place not in done else None
         if hit is not None:
             done.add(place)
             yield hit
@@ -48,16 +48,12 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _one_batch(context)
 
 
-def _receiver(mode: ast.AST) -> ast.expr | None:
-    return mode.func.value if isinstance(mode, ast.Call) and isinstance(mode.func, ast.Attribute) else None
-
-
 def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]:
     """`model = load(path)` of a function that puts what it returns into eval mode."""
     script = context.script
     loaders = {script.function_of(mode): mode for mode in context.events.of("eval")}
     for function, mode in loaders.items():
-        name = _receiver(mode)
+        name = receiver(mode)
         returned = script.within(function, ast.Return) if function is not None else []
         if function is None or not isinstance(name, ast.Name) or any(_trains(context, f) for f in [function]):
             continue
@@ -84,7 +80,7 @@ def _told_not_to_train(context: Context) -> Iterator[Hit]:
             its = {e.kind for e in context.events.of_call(call, function)}
             if "backward" in its or "train" in its or "eval" not in its or context.loops.without_grad(call):
                 continue
-            model = next((_receiver(e.call) for e in does if e.kind in ("eval", "train")), None)
+            model = next((receiver(e.call) for e in does if e.kind in ("eval", "train")), None)
             forward = next(
                 (c for c in script.within(function, ast.Call) if model is not None and _is_forward(context, c, model)),
                 None,
@@ -103,7 +99,7 @@ def _one_batch(context: Context) -> Iterator[Hit]:
     if re.search(r"no_grad|inference_mode", script.text):
         return
     for mode in context.events.of("eval"):
-        function, model = script.function_of(mode), _receiver(mode)
+        function, model = script.function_of(mode), receiver(mode)
         if function is None or model is None or not _EVALUATES_A_BATCH.match(function.name):
             continue
         if _trains(context, function) or _uses_gradients(context, function):

@@ -42,30 +42,33 @@ def check(context: Context) -> Iterator[Hit]:
 def _by_a_method(context: Context, loop: Loop, kept: str, backward: ast.Call) -> Iterator[Hit]:
     """`meter.update(loss)` of a class here that adds what it is given to an attribute, or appends it."""
     script = context.script
+    if any(_is(t, kept) and names_in(a.value) & _FREES for a in script.within(loop, ast.Assign) for t in a.targets):
+        return
     for call in script.within(loop, ast.Call):
-        given = [n for n, one in enumerate(call.args) if _is(one, kept)]
-        if not given or not isinstance(call.func, ast.Attribute) or context.loops.without_grad(call):
-            continue
-        if any(_is(t, kept) and names_in(a.value) & _FREES for a in script.within(loop, ast.Assign) for t in a.targets):
+        given = next((place for place, one in enumerate(call.args) if _is(one, kept)), None)
+        if given is None or not isinstance(call.func, ast.Attribute) or context.loops.without_grad(call):
             continue
         for function in context.values.callees(call):
-            names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")][given[0] : given[0] + 1]
-            for node in script.within(function, ast.AugAssign, ast.Call) if names and script.class_of(function) else ():
-                value, target = _keeping(node)
-                if not isinstance(target, ast.Attribute) or value is None or context.loops.without_grad(node):
-                    continue
-                words = names_in(value)
-                if last_word(target.value) == "self" and names[0] in words and not words & _FREES:
-                    if any(
-                        names_in(a.value) & _FREES
-                        for a in script.within(function, ast.Assign)
-                        if names_in(a) & {*names}
-                    ):
-                        continue
-                    text = (
-                        f"{script.source(target)} keeps what it is given with its graph: memory grows with every step"
-                    )
-                    yield Hit(node, text, related=((call, "is given the loss"), (backward, "which carries a graph")))
+            names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")]
+            if script.class_of(function) is None or given >= len(names):
+                continue
+            for node, target in _kept_by_self(context, function, names[given]):
+                text = f"{script.source(target)} keeps what it is given with its graph: memory grows with every step"
+                yield Hit(node, text, related=((call, "is given the loss"), (backward, "which carries a graph")))
+
+
+def _kept_by_self(context: Context, method: Function, name: str) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Where a method keeps this parameter, with its graph, in an attribute of self; and the attribute."""
+    script = context.script
+    if any(name in names_in(a) and names_in(a.value) & _FREES for a in script.within(method, ast.Assign)):
+        return
+    for node in script.within(method, ast.AugAssign, ast.Call):
+        value, target = _keeping(node)
+        if value is None or not isinstance(target, ast.Attribute) or context.loops.without_grad(node):
+            continue
+        words = names_in(value)
+        if last_word(target.value) == "self" and name in words and not words & _FREES:
+            yield node, target
 
 
 def _parts(context: Context, loop: Loop, loss: str) -> list[str]:

@@ -7,8 +7,8 @@ on values (nonzero, masked indexing) take it from the CPU.
 
 build.py puts this file beside torch, which calls `autoload` when it is imported (torch's entry point "torch.backends");
 GPU_BOX_SHADOW=1 switches it on. It costs a synchronisation for each operator: for small models. Without it only the
-collectives of objects are done so: torch computes on the device how long a pickled object is. And trunc_normal_ draws
-once: its loop would read arbitrary values.
+collectives of objects are done so: torch computes on the device how long a pickled object is. What else torch answers
+then, gpu_box_no_values.py says.
 
 GPU_BOX_REAL names the ranks that are processes, where not all are: each process group tells NCCL which of its members
 these are, in a word of its configuration. GPU_BOX_GROUPS is a file for the groups that the job forms, and for those in

@@ -16,8 +16,8 @@ from distdbg.shrink.choosing import numbers_named
 from distdbg.whole_file import write_whole
 
 CONFIG = "config.json"
-#: how the names of numbers of layers end, and of lists of them
-_COUNTED = ("layer", "layers", "depth", "depths", "blocks")
+#: words in the names of numbers of layers, and of lists of them
+LAYER_WORDS = ("layer", "depth", "block")
 _MOST_LAYERS = 100_000
 #: the usual names of a number of layers: many others with "layer" in them may be below 0
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
@@ -71,7 +71,7 @@ def _refuse_the_absurd(source: CheckpointSource, config: Mapping[str, Any]) -> N
 
 def refuse_absent_layers(config: Mapping[str, Any], keep: str, layers: int | None) -> None:
     """Raises UsageError where `--keep` names a layer, or `--layers` a number, that no stack of this config can have."""
-    counts = [n for path, n in integers(config) if _key(path).endswith(_COUNTED)]
+    counts = [n for path, n in integers(config) if _key(path).removesuffix("s").endswith(LAYER_WORDS)]
     if not any(path[-1] in COUNTS for path, _ in integers(config)):
         return
     most = max(counts)

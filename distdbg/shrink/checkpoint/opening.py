@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from distdbg.errors import Refused, ToolMissing, UsageError
+from distdbg.errors import Refused, ToolMissing, UsageError, install_extra
 from distdbg.shrink.checkpoint.http_source import Server
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
@@ -72,4 +72,4 @@ def _hub(name: str) -> CheckpointSource:
     return Server(url, headers, [s.rfilename for s in info.siblings or []])
 
 
-_INSTALL = "Run `pip install '.[shrink]'` in the clone of distdbg."
+_INSTALL = f"Run {install_extra('shrink')}."

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distdbg.shrink.checkpoint.config_file import LAYER_WORDS
 from distdbg.shrink.checkpoint.config_leaves import (
     Config,
     Path,
@@ -121,7 +122,7 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
 
 
 def _is_named_so(leaf: Path) -> bool:
-    return any(word in str(leaf) for word in ("layer", "depth", "block"))
+    return any(word in str(leaf) for word in LAYER_WORDS)
 
 
 def _in_blocks(full: Anatomy, found: Anatomy | Exception, stacks: Sequence[str], count: int) -> bool:
