@@ -137,10 +137,13 @@ print("FIGURES", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserv
 {END}"""
 
 
-def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
+def wait_for(what: Callable[[], object], job: subprocess.Popen[bytes], folder: Path) -> None:
+    """Fails with what the job and its agent said where the job ends first, or it takes minutes."""
+    until = time.monotonic() + 240
     while not what():
-        assert time.monotonic() < until, "it did not come"
+        if job.poll() is not None or time.monotonic() > until:
+            events = [path.read_text() for path in folder.rglob("events.jsonl")]
+            raise AssertionError("\n".join([f"exit code {job.poll()}", (folder / "said").read_text(), *events]))
         time.sleep(0.1)
 
 
@@ -157,13 +160,13 @@ def test_a_running_job_has_figures_snapshots_and_what_others_take_of_its_devices
     with (tmp_path / "said").open("w") as said:
         job = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **box.env}, stdout=said, stderr=said)
     try:
-        wait_for(lambda: all((tmp_path / f"trains{rank}").exists() for rank in range(3)))
+        wait_for(lambda: all((tmp_path / f"trains{rank}").exists() for rank in range(3)), job, tmp_path)
         asked = box.run("memory", "snapshot", "--ranks", "1")
         run = list_runs(tmp_path / "distdbg-runs")[-1]
         before = looks_at_devices(run.path)
-        wait_for(lambda: looks_at_devices(run.path) >= before + 2)  # the first may be of an earlier step
+        wait_for(lambda: looks_at_devices(run.path) >= before + 2, job, tmp_path)  # the first may be of an earlier step
         top = json.loads(box.run("top", "--once", "--json").out)
-        wait_for(lambda: sum("NV" in line for line in memory_lines(tmp_path, 0)) >= 4)
+        wait_for(lambda: sum("NV" in line for line in memory_lines(tmp_path, 0)) >= 4, job, tmp_path)
     finally:
         (tmp_path / "stop").touch()
         code = job.wait(timeout=90)

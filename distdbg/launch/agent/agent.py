@@ -89,6 +89,7 @@ class Agent:
         from distdbg.launch.io.disk import DiskWriter
 
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
+        self._broken_places: set[tuple[object, ...]] = set()
         self.loop.broke = self._broke
         self.exporter: Exporter | None = None
         if options.prom_dir is not None or options.metrics_port is not None:  # else nothing is loaded for figures
@@ -148,8 +149,13 @@ class Agent:
         return code
 
     def _broke(self, error: Exception) -> None:
-        """An error of ours: it is written down, and the job goes on."""
-        self.node.event(events.AgentError(error=repr(error), traceback="".join(traceback.format_exception(error))))
+        """An error of ours: it is written down, once for each place that raises it, and the job goes on."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = (type(error), *((frame.filename, frame.lineno) for frame in frames[-1:]))
+        if place not in self._broken_places:
+            self._broken_places.add(place)
+            said = "".join(traceback.format_exception(error))
+            self.node.event(events.AgentError(error=repr(error), traceback=said))
 
     # -- who speaks to us -----------------------------------------------------------------------------------
 

@@ -48,16 +48,16 @@ class Dumper:
         self._stopped_before: set[int] = set()
         self._begun = 0.0
         self._late = False
-        loop.after(_PROBE_S, self._probe)
+        loop.every(_PROBE_S, self._probe)
 
-    def _probe(self) -> None:
+    def _probe(self) -> bool:
         """Once: what a dump will be able to see of a rank, which by then has had the time to allow it."""
         for rank in self._watch.living:
             age = time.monotonic() - (rank.page.started_ns / 1e9 if rank.page else rank.started_monotonic + 10.0)
             if age > _PROBE_S and rank.pid is not None:
                 self._node.event(SamplingAccess(rank=rank.rank, more=probe(rank.pid)))
-                return
-        self._loop.after(_PROBE_S, self._probe)
+                return True
+        return False
 
     def ask(self, request: TakeDump) -> None:
         """Begin a dump. One event reports what was collected."""

@@ -25,9 +25,8 @@ class PhaseClock:
     """
 
     def __init__(self, loop: Loop, living: Callable[[], Collection[RankProcess]]) -> None:
-        self._loop = loop
         self._living = living
-        loop.after(_EVERY_S, self._tick)
+        loop.every(_EVERY_S, self._tick)
 
     def shares(self) -> dict[str, dict[str, int]]:
         return {str(rank.rank): shares for rank in self._living() if (shares := rank.phase_shares())}
@@ -46,7 +45,6 @@ class PhaseClock:
                 for rank in ranks:
                     if rank.rank in behind:
                         rank.arrival_delay.add(gate, behind[rank.rank], time.monotonic())
-        self._loop.after(_EVERY_S, self._tick)
 
 
 def _look_at(rank: RankProcess, *, warm: bool) -> tuple[tuple[int, int], tuple[int, int]]:

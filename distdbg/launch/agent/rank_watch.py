@@ -75,7 +75,7 @@ class RankWatch:
         self.death_dumps = DeathDumps(loop, node)
         self._last_metrics_file = self._phases_sent = float("-inf")
         self.gpus: GpuWatch | None = None
-        loop.after(_SAMPLE_S, self._sample)
+        loop.every(_SAMPLE_S, self._sample)
         self.phases = PhaseClock(loop, lambda: self.living)
 
     @property
@@ -192,7 +192,6 @@ class RankWatch:
         if due:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
-        self._loop.after(_SAMPLE_S, self._sample)
 
     def forward(self, number: int) -> None:
         """A signal to the ranks that have a handler for it; torchrun itself would die of it and orphan them."""

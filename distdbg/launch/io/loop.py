@@ -85,6 +85,19 @@ class Loop:
         self._timers.append((time.monotonic() + seconds, action))
         self._timers.sort(key=lambda timer: timer[0])
 
+    def every(self, seconds: float, action: Callable[[], bool | None]) -> None:
+        """Call `action` again and again, after it raised, too; it ends where it returns True."""
+
+        def again() -> None:
+            over: bool | None = False
+            try:
+                over = action()
+            finally:
+                if not over:
+                    self.after(seconds, again)
+
+        self.after(seconds, again)
+
     def watch(self, thing: int, action: Action) -> None:
         """Call `action` whenever `thing`, a descriptor, is readable."""
         self.selector.register(thing, selectors.EVENT_READ, action)

@@ -121,26 +121,25 @@ class Lifeline:
     """
 
     def __init__(self, loop: Loop, endpoints: Sequence[tuple[str, int]], cut: Callable[[float], None]) -> None:
-        self._loop = loop
         self._endpoints = endpoints
         self._cut = cut
         self._last_ping = time.monotonic()
         self._closed_at: float | None = None
         self._asking: threading.Thread | None = None
-        loop.after(_LOOK_EVERY_S, self._look)
+        loop.every(_LOOK_EVERY_S, self._look)
 
     def ping(self) -> None:
         self._last_ping = time.monotonic()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         silent = time.monotonic() - self._last_ping
         if self._closed_at is not None and self._closed_at > self._last_ping:
             self._cut(silent)
-            return
+            return True
         if silent > SILENT_AFTER_S and self._endpoints and not (self._asking and self._asking.is_alive()):
             self._asking = threading.Thread(target=self._ask, name="lifeline", daemon=True)
             self._asking.start()
-        self._loop.after(_LOOK_EVERY_S, self._look)
+        return False
 
     def _ask(self) -> None:
         if all(connect_all(self._endpoints).values()):
