@@ -22,7 +22,7 @@ UNLESS = re.compile(r"backend=.gloo|['\"]gloo['\"]\s*[,)]")
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
-    if not context.distributed:
+    if not context.distributed and "accelerate" not in context.frameworks:
         return
     if context.frameworks & {"lightning", "trainer"}:
         return
@@ -49,8 +49,10 @@ def check(context: Context) -> Iterator[Hit]:
 
 def _mapped_elsewhere(context: Context, call: ast.Call) -> bool:
     """`if gpu is None: load(path)` beside `load(path, map_location=…)`: a job of several ranks goes the other way."""
-    loads = [c for c in context.script.calls("load") if argument(c, 1, "map_location") is not None and c.args]
-    return bool(call.args) and any(ast.dump(c.args[0]) == ast.dump(call.args[0]) for c in loads)
+    script, function = context.script, context.script.function_of(call)
+    loads = [c for c in script.calls("load") if argument(c, 1, "map_location") is not None and c.args]
+    beside = [c for c in loads if script.function_of(c) is function]
+    return bool(call.args) and any(ast.dump(c.args[0]) == ast.dump(call.args[0]) for c in beside)
 
 
 def _is_state(context: Context, call: ast.Call) -> bool:

@@ -27,6 +27,7 @@ def check(context: Context) -> Iterator[Hit]:
     found = list(writes(context))
     yield from _local_rank_only(context, found)
     yield from _into_a_folder_of_another_rank(context, found)
+    yield from _removed_by_all(context)
     spawned = bool(context.script.calls("spawn", "Process"))  # what starts the ranks may make a folder before
     for write in found:
         if write.does == "makes" and (spawned or isinstance(write.path, ast.Constant)):
@@ -58,7 +59,7 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
     bases = [base for owner in context.script.all(ast.ClassDef) for base in owner.bases]
     for write in writes(context) if any(last_word(base).endswith("Dataset") for base in bases) else ():
         owner, function = context.script.class_of(write.call), context.script.function_of(write.call)
-        if owner is None or function is None or function.name != "__init__" or write.path is None:
+        if owner is None or function is None or function.name not in _MADE_BY or write.path is None:
             continue
         if not any(last_word(base).endswith("Dataset") for base in owner.bases) or context.ranks.guarded(write.call):
             continue
@@ -68,6 +69,8 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
             yield Hit(write.call, text, "possible", severity="info")
 
 
+#: what makes a data set: its constructor, and what that calls where nothing is on the disk yet
+_MADE_BY = ("__init__", "process", "_process")
 _VERBS = {"saves": "save", "writes": "write", "makes": "make"}
 
 
@@ -92,6 +95,24 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
                 severity: Severity = "info" if much_later else "warning"
                 confidence: Confidence = "possible" if much_later else "likely"
                 yield Hit(write.call, text, confidence, severity, ((made, "made here, by one rank"),))
+                break
+
+
+def _removed_by_all(context: Context) -> Iterator[Hit]:
+    """`if rank == 0: convert(model, folder)`, and later every rank removes the folder."""
+    script, values = context.script, context.values
+    for call in script.calls("rmtree", "remove", "unlink"):
+        function, key = script.function_of(call), values.key(call.args[0]) if call.args else None
+        if function is None or key is None or context.ranks.guarded(call) or context.ranks.mentions(call.args[0]):
+            continue
+        for made in script.within(function, ast.Call):
+            if script.begin[made] >= script.begin[call] or not any(values.key(a) == key for a in made.args):
+                continue
+            guards = context.ranks.guards(made)
+            if guards and not any(guard.otherwise for guard in guards):
+                path = script.source(call.args[0])[:60]
+                text = f"one rank makes {path}, and every rank removes it: what the others still read may be gone"
+                yield Hit(call, text, related=((made, "made here, by one rank"),), severity="warning")
                 break
 
 

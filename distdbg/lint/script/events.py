@@ -95,7 +95,7 @@ class Events:
             if not kind and not callees:
                 continue
             branches = self._branches(inner, node)
-            if given and any(decided(at.test, given) not in (None, held) for at, held in branches):  # type: ignore[attr-defined]
+            if given and _decided_against(branches, given):
                 continue
             if kind:
                 kind = self._given_mode(inner, kind, given) if kind in ("train", "eval") else kind
@@ -104,6 +104,10 @@ class Events:
                 if function not in seen and function.name not in ("__init__",):
                     its = given_constants(self.script, function, inner, given)
                     yield from self._inside(function, top or inner, above + branches, seen | {function}, its)
+
+    def left_out(self, node: ast.AST, function: Function, given: Given) -> bool:
+        """Whether a call with these constants never comes to this node of the function."""
+        return _decided_against(self._branches(node, function), given)
 
     @staticmethod
     def _given_mode(call: ast.AST, kind: Kind, given: Given) -> Kind:
@@ -176,6 +180,10 @@ class Events:
         """Done by an object that looks after the rest itself: Accelerate, DeepSpeed, Fabric, …"""
         by = event.receiver
         return by is not None and bool(_MANAGED.search(ast.unparse(by)))
+
+
+def _decided_against(branches: tuple[tuple[ast.AST, bool], ...], given: Given) -> bool:
+    return any(decided(at.test, given) not in (None, held) for at, held in branches)  # type: ignore[attr-defined]
 
 
 def carrier(call: ast.Call) -> str | None:

@@ -59,6 +59,10 @@ _COMMON = re.compile(
     r"accelerat|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
     re.IGNORECASE,
 )
+#: objects that keep checkpoints
+_KEEPER = re.compile(
+    r"^_?(?:model_?)?(?:checkpoint|ckpt)(?:er|or|_?(?:handler|saver|keeper|io))$|^_?(?:model_?)?saver$", re.IGNORECASE
+)
 _BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp", re.IGNORECASE)
 _LAST = {name.rpartition(".")[2] for name in (*_SAVES, *_WRITES, *_MOVES, *_LOGS, *_METHODS_THAT_WRITE)}
 #: words of which a text that writes has at least one
@@ -107,6 +111,12 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
         return _to(call, "removes", path if path is not None and _of_a_checkpoint(context, path) else None)
     if last in _MAKES:
         return _folder(context, call, name)
+    if last == "save":
+        return Write(call, "lets a helper save", None) if _is_a_keeper(context, call) else None
+    return _of_a_helper(context, call, name, last)
+
+
+def _of_a_helper(context: Context, call: ast.Call, name: str, last: str) -> Write | None:
     saves = _HELPER.match(last) or (_WRITER.match(last) and _is_given_a_path(call))
     helper = saves or _REMOVER.match(last) or (_CLEANER.match(last) and _is_given_a_path(call))
     if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
@@ -116,6 +126,15 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
     if last == "save_checkpoint" and "deepspeed" in context.frameworks:
         return None  # an engine's, to which all ranks come
     return Write(call, "lets a helper save" if saves else "lets a helper remove", None)
+
+
+def _is_a_keeper(context: Context, call: ast.Call) -> bool:
+    """`checkpoint_handler.save(…)` of an object of elsewhere that was told nothing of ranks."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if owner is None or not _KEEPER.search(last_word(owner)) or _COMMON.search(context.script.source(owner)):
+        return False
+    made = [value for value in context.values.bound(owner) if isinstance(value, ast.Call)]
+    return not _asks_itself(context, call) and not any(map(context.ranks.mentions, made))
 
 
 def _is_given_a_path(call: ast.Call) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.given import given_constants
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
@@ -15,7 +16,7 @@ _SWITCHES = re.compile(
 )
 UNLESS = re.compile(r"volatile\s*=\s*True|^torch\.set_grad_enabled\(False|^torch\.autograd\.set_grad", re.MULTILINE)
 _USES_GRADIENTS = re.compile(
-    r"autograd\.grad|requires_grad(?!=False\))|\.grad\b|jacobian|hessian|saliency|attack|perturb",
+    r"autograd\.grad|requires_grad(?!=False\))|\.grad\b(?!\s*=\s*None)|jacobian|hessian|saliency|attack|perturb",
     re.IGNORECASE,
 )
 #: a method that evaluates one batch, by its name
@@ -81,10 +82,11 @@ def _told_not_to_train(context: Context) -> Iterator[Hit]:
             if "backward" in its or "train" in its or "eval" not in its or context.loops.without_grad(call):
                 continue
             model = next((receiver(e.call) for e in does if e.kind in ("eval", "train")), None)
-            forward = next(
-                (c for c in script.within(function, ast.Call) if model is not None and _is_forward(context, c, model)),
-                None,
+            forwards = (
+                c for c in script.within(function, ast.Call) if model is not None and _is_forward(context, c, model)
             )
+            given = given_constants(script, function, call, {})
+            forward = next((c for c in forwards if not context.events.left_out(c, function, given)), None)
             if forward is None or context.loops.without_grad(forward):
                 continue
             seen.add(function)
@@ -104,10 +106,15 @@ def _one_batch(context: Context) -> Iterator[Hit]:
             continue
         if _trains(context, function) or _uses_gradients(context, function):
             continue
-        forward = next((c for c in script.within(function, ast.Call) if _is_forward(context, c, model)), None)
+        forward = _forward(context, function, model)
         if forward is not None and not script.loops_around(forward):
+            calls = [c for c in script.within(function, ast.Call) if c is forward or _leads_to(context, c, forward)]
             text = f"{function.name} evaluates a batch, and nothing in this file turns gradients off"
-            yield Hit(forward, text, "possible", severity="info", related=((mode, "eval mode"),))
+            yield Hit(calls[-1], text, "possible", severity="info", related=((mode, "eval mode"),))
+
+
+def _leads_to(context: Context, call: ast.Call, node: ast.AST) -> bool:
+    return any(context.script.contains(function, node) for function in context.values.callees(call))
 
 
 def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | None) -> Hit | None:
@@ -156,8 +163,8 @@ def _is_evaluation(context: Context, loop: Loop, mode: ast.AST) -> bool:
     return not _trains(context, loop) and context.loops.for_evaluation_by_data(loop)
 
 
-def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:
-    """`model(x)` or `model.forward(x)` of that very model in the loop, or in a function that the loop gives it to."""
+def _forward(context: Context, loop: ast.AST, model: ast.expr) -> ast.Call | None:
+    """`model(x)` or `model.forward(x)` of that very model in it, or in a function that is given the model there."""
     while isinstance(model, ast.Subscript):  # of the models in a container
         model = model.value
     calls = [c for c in context.script.within(loop, ast.Call) if not context.loops.without_grad(c)]

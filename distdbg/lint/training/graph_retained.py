@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
+from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, Loop, last_word, names_in
 
 _FREES = frozenset((
@@ -18,10 +19,13 @@ _FREES = frozenset((
 _LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
 
 #: without these words there is nothing to check
-NEEDS = ({"backward("},)
+NEEDS = (re.compile(r"^backward\($|loss", re.IGNORECASE),)
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from _beside_the_loss(context)
+    if ".backward(" not in context.script.text:
+        return
     seen: set[tuple[Loop, str]] = set()
     for event in _backwards(context):
         kept = carrier(event)
@@ -37,6 +41,64 @@ def check(context: Context) -> Iterator[Hit]:
             yield from _kept(context, loop, part, event)
         yield from _by_a_method(context, loop, kept, event)
     yield from _returned(context)
+
+
+def _beside_the_loss(context: Context) -> Iterator[Hit]:
+    """`return loss, {"loss": loss}`: the loss goes backward by itself, so the dict is for a log, and has the graph."""
+    script = context.script
+    for returned in script.all(ast.Return):
+        function = script.function_of(returned)
+        if function is None or not isinstance(returned.value, ast.Tuple) or for_evaluation(function.name):
+            continue
+        names = [one.id for one in returned.value.elts if isinstance(one, ast.Name)]
+        losses = {name for name in names if _LOSS.search(name)}
+        carry = losses.union(*(_made_of(context, function, name) for name in losses))
+        values = _values_of_dicts(context, function, returned.value.elts) if carry else []
+        freed = any(names_in(value) & _FREES for value in values)
+        for value in values:
+            root = _root(value)
+            if root not in carry or names_in(value) & _FREES or context.loops.without_grad(value):
+                continue
+            if freed:
+                text = f"{root} is kept with its graph, beside values that are detached: whoever keeps them keeps it"
+                yield Hit(value, text, related=((returned, "goes backward by itself"),))
+            else:
+                text = f"{root} is returned for a log, too, with its graph: whoever keeps that keeps the graph"
+                yield Hit(value, text, "possible", "info", ((returned, "goes backward by itself"),))
+            break
+
+
+def _values_of_dicts(context: Context, function: Function, returned: list[ast.expr]) -> list[ast.expr]:
+    """What the dicts among the returned values have under their keys."""
+    names = {one.id for one in returned if isinstance(one, ast.Name)}
+    dicts = [one for one in returned if isinstance(one, ast.Dict)]
+    values: list[ast.expr] = []
+    for assigned in context.script.within(function, ast.Assign):
+        match assigned:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as made) if name in names:
+                dicts.append(made)
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))], value=value) if name in names:
+                values.append(value)
+    return [value for made in dicts for value in made.values] + values
+
+
+def _root(value: ast.expr) -> str:
+    """`loss` of `loss.mean().cpu()`, where nothing but methods of it are called."""
+    node = value
+    while isinstance(node, (ast.Attribute, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) and (node is value or isinstance(value, ast.Call)) else ""
+
+
+def _made_of(context: Context, function: Function, name: str) -> set[str]:
+    """Names that say loss, which this one was made of in the function by arithmetic: they carry the graph, too."""
+    found = {name}
+    assigned = context.script.within(function, ast.Assign)
+    bound = {n.id for a in assigned for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    for one in reversed(assigned):
+        if isinstance(one.value, ast.BinOp) and any(_is(t, n) for t in one.targets for n in found):
+            found |= {n.id for n in _terms(one.value) if n.id in bound and _LOSS.search(n.id)}
+    return found - {name}
 
 
 def _by_a_method(context: Context, loop: Loop, kept: str, backward: ast.Call) -> Iterator[Hit]:
@@ -106,25 +168,27 @@ def _returned(context: Context) -> Iterator[Hit]:
     script = context.script
     for backward in _backwards(context):
         name, function = carrier(backward), script.function_of(backward)
-        if (
-            name is None
-            or function is None
-            or script.loops_around(backward)
-            or _FREES & _rebound(context, function, name)
-        ):
+        if name is None or function is None or script.loops_around(backward):
             continue
-        returns = [r.value for r in script.within(function, ast.Return) if script.function_of(r) is function]
-        for call in context.values.callers.get(function, []) if returns and all(returns) else []:
-            loop = next(iter(script.loops_around(call)), None)
-            statement = script.parents[call]
-            if loop is None:
-                continue
-            if isinstance(statement, ast.Assign) and statement.value is call:
-                kept = [_received(r, name, statement.targets[0]) for r in returns if r is not None]
-                if kept and kept[0] and len(set(kept)) == 1:
-                    yield from _kept(context, loop, kept[0], backward)
-            elif all(_is(r, name) for r in returns if r is not None):
-                yield from _kept_at_once(context, loop, call, backward)
+        for one in sorted({name, *_made_of(context, function, name)}):
+            if not _FREES & _rebound(context, function, one):
+                yield from _kept_by_callers(context, function, one, backward)
+
+
+def _kept_by_callers(context: Context, function: Function, name: str, backward: ast.Call) -> Iterator[Hit]:
+    script = context.script
+    returns = [r.value for r in script.within(function, ast.Return) if script.function_of(r) is function]
+    for call in context.values.callers.get(function, []) if returns and all(returns) else []:
+        loop = next(iter(script.loops_around(call)), None)
+        statement = script.parents[call]
+        if loop is None:
+            continue
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            kept = [_received(r, name, statement.targets[0]) for r in returns if r is not None]
+            if kept and kept[0] and len(set(kept)) == 1:
+                yield from _kept(context, loop, kept[0], backward)
+        elif all(_is(r, name) for r in returns if r is not None):
+            yield from _kept_at_once(context, loop, call, backward)
 
 
 def _rebound(context: Context, function: Function, name: str) -> set[str]:

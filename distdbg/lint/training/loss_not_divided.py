@@ -27,15 +27,44 @@ def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & _DIVIDE_THEMSELVES:
         return
     for one in accumulations(context):
-        if one.guard is None or not any(ACCUMULATES.search(w) for w in _words(context, one.guard.test)):
+        if one.guard is None:
+            repeats = _repeats(one.place)
+            if not repeats or _is_given(context, one.place, repeats) or _is_of_all(context, one.place):
+                continue
+            related = ((one.place, "the step comes after these batches"),)
+        elif any(ACCUMULATES.search(w) for w in _words(context, one.guard.test)):
+            related = ((one.guard, "the step comes every few batches"),)
+        else:
             continue
         if _is_divided(context, one):
             continue
         yield Hit(
             one.backward.top,
             "gradients are added up over several batches, and the loss is not divided by their number",
-            related=((one.guard, "the step comes every few batches"),),
+            related=related,
         )
+
+
+def _repeats(place: ast.AST) -> set[str]:
+    """The words of `range(grad_accum_steps)`: a loop that is there to accumulate, and for nothing else."""
+    match place:
+        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[number])):
+            words = names_in(number) - {"self"}
+            return words if any(ACCUMULATES.search(w) for w in words) else set()
+    return set()
+
+
+def _is_given(context: Context, place: ast.AST, repeats: set[str]) -> bool:
+    """The number of batches is handed to what is called in the loop, which may divide."""
+    given = (a for c in context.script.within(place, ast.Call) for a in (*c.args, *(k.value for k in c.keywords)))
+    header = place.iter if isinstance(place, ast.For) else None
+    return any(names_in(a) & repeats for a in given if header is None or not context.script.contains(header, a))
+
+
+def _is_of_all(context: Context, place: ast.AST) -> bool:
+    """`features[:j] + [mine] + features[j + 1:]`: each loss is made of all batches, each with gradients for one."""
+    number = place.target.id if isinstance(place, ast.For) and isinstance(place.target, ast.Name) else None
+    return any(number in names_in(one) for one in context.script.within(place, ast.Slice))
 
 
 def _words(context: Context, test: ast.expr) -> set[str]:

@@ -31,7 +31,8 @@ def check(context: Context) -> Iterator[Hit]:
                 continue
             # in branches that exclude each other, each has an order of its own
             mine = [n for n in steps if not does[n].excludes(event)]
-            if not mine or mine[0] < place or not set(event.branches) <= set(does[mine[0]].branches):
+            branches = {b for b in event.branches if not _is_about_itself(b, event)}
+            if not mine or mine[0] < place or not branches <= set(does[mine[0]].branches):
                 continue
             role = _role(context, event)
             if not role or (not role.of_torch and context.frameworks):
@@ -49,6 +50,16 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _in_a_method(context, seen)
 
 
+def _is_about_itself(branch: tuple[ast.AST, bool], event: TrainingEvent) -> bool:
+    """`if scheduler: scheduler.step()`, `if scheduler is not None`: no question about the time."""
+    at, held = branch
+    owner = event.receiver
+    test = at.test if isinstance(at, (ast.If, ast.IfExp)) else None
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+        test = test.left
+    return held and test is not None and owner is not None and ast.dump(test) == ast.dump(owner)
+
+
 def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
     """A function without a loop goes backward, steps the schedule and then the optimizer."""
     script = context.script
@@ -61,7 +72,9 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
         if not steps or not back or back[0] > steps[0]:
             continue
         for event in own[: steps[0]]:
-            if event.kind != "schedule" or event.branches or event.call in seen:
+            if event.kind != "schedule" or event.call in seen:
+                continue
+            if not all(_is_about_itself(b, event) for b in event.branches):
                 continue
             role = _role(context, event)
             if role and (role.of_torch or not context.frameworks):
