@@ -28,7 +28,8 @@ ENTRIES = (
         "finding is given.",
         how_seen="The flight recorders of the waiting ranks name the missing ones, and the dump says why there is "
         "no stack of them. Where the recorders name no rank, NCCL's RAS subsystem is asked, which counts "
-        "the operations that each rank has launched.",
+        "the operations that each rank has launched. After a monitored_barrier whose time was up, torch's error "
+        "names them.",
         remedy="Look at the ranks that are named: their output, their node, and whether py-spy may look at them "
         "(`distdbg hang-dump` says what is missing).",
         source="https://pytorch.org/docs/stable/distributed.html",

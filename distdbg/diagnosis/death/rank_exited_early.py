@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.monitored_barrier import absent_ranks, group_of_last_call
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -22,7 +22,6 @@ _TIMEOUTS = {"monitored-barrier", "gloo-timeout", "store-timeout"}
 #: `script_end_how` of a script that ended itself by a call, and that in words.
 _CALLS = {"SystemExit": "sys.exit(0)", "os._exit": "os._exit(0)"}
 _WAYS = {**_CALLS, "returned": "the end of its script"}
-_ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 
 
 @rule("rank-exited-early")
@@ -96,18 +95,10 @@ def _needed(evidence: RunEvidence, first: RankFailure) -> _Needed:
     place = (first.where.file, first.where.line) if first.where is not None else None
     there = call is not None and (call.file, call.line) == place
     if call is not None and (there or waited):
-        group = first.rank.groups.get(call.group) if call.group else tuple(sorted(everybody))
+        group = group_of_last_call(evidence, first)
         if group is not None:
-            return _Needed(_absent(first, group) or frozenset(group), there)
+            return _Needed(frozenset(absent_ranks(first, group) or group), there)
     return _Needed(everybody, bool(made) and all(group >= everybody for group in made) and not waited)
-
-
-def _absent(failure: RankFailure, group: tuple[int, ...]) -> frozenset[int]:
-    """Those that a monitored barrier names, by their number within the group; empty where it names none."""
-    if (named := _ABSENT.search(failure.message)) is None:
-        return frozenset()
-    numbers = (int(word) for word in re.findall(r"\d{1,9}", named[1]))
-    return frozenset(group[n] for n in numbers if n < len(group))
 
 
 def _told(failure: RankFailure) -> str:

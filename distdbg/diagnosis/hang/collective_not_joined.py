@@ -1,6 +1,7 @@
 """Ranks never came to an operation, and where they are instead is not known.
 
-Stacks and flight recorders say so, or, where neither names anybody, NCCL's own counts of what each rank has launched.
+Stacks and flight recorders say so, or, where neither names anybody, NCCL's own counts of what each rank has launched,
+or torch's monitored barrier.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.monitored_barrier import absent_ranks, group_of_last_call
+from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.hang._stuck import citations, side_of, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, plural
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.stacks.tracebacks import TracebackFrame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
@@ -23,6 +27,7 @@ from distdbg.model import CauseClass, Citation, Finding
 def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
+        yield from _at_monitored_barrier(evidence)
         return
     if not (hang.culprits or hang.circles or hang.mismatch is not None):
         yield from _as_nccl_counts(evidence, hang)
@@ -49,6 +54,42 @@ def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
             side=side_of(culprit),
             **asdict(hang.place_of(culprit.waits[:1])),
         )
+
+
+def _at_monitored_barrier(evidence: RunEvidence) -> Iterable[Finding]:
+    """torch itself names them when the barrier's time is up. Silent where an error or an end of a rank explains it."""
+    found = failures(evidence)
+    if any(f.cause_class < CauseClass.STUCK for f in found):
+        return
+    for failure in found:
+        group = group_of_last_call(evidence, failure)
+        absent = absent_ranks(failure, group) if group is not None else ()
+        if not absent or any(r.own_exit_code == 0 for r in evidence.ranks if r.rank in absent):
+            continue
+        at = f" at {failure.where}" if failure.where is not None else ""
+        yield Finding(
+            id="collective-not-joined",
+            severity="error",
+            confidence="likely",
+            summary=f"{who(evidence, absent)} did not come to the monitored barrier{at} in time, says torch",
+            cause=" ".join(_last_calls(evidence, absent)),
+            remedy=entry("collective-not-joined").remedy,
+            ranks=absent,
+            nodes=hosts(evidence, absent),
+            evidence=(failure.citation,) if failure.citation is not None else (),
+            cause_class=CauseClass.STUCK,
+            first_seen=failure.t,
+        )
+        return
+
+
+def _last_calls(evidence: RunEvidence, ranks: Iterable[int]) -> Iterable[str]:
+    for rank in ranks:
+        had = evidence.dump.ranks.get(rank) if evidence.dump is not None else None
+        if had is not None and had.calls and had.calls[-1].file:
+            last = had.calls[-1]
+            place = TracebackFrame(last.file, last.line, last.function)
+            yield f"The last call of torch.distributed by rank {rank} was {last.operation} at {place}."
 
 
 def _newest(hang: Hang, culprit: Culprit) -> int | None:

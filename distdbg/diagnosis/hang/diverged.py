@@ -56,7 +56,8 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
     place = f" ({found.place})" if found.place else ""
     verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
-    what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    what = "in another collective" if found.others else "in different collectives"
+    what = "with another size or type" if found.kind is Kind.SHAPE else what
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     if found.kind is Kind.RANK_CONDITIONAL:
         what = "alone in another collective" if found.others else what

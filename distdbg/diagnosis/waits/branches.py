@@ -44,6 +44,12 @@ def branch_of(
     return None
 
 
+def shares_the_call(lines: RankLines, ranks: tuple[int, ...], opposite: tuple[int, ...]) -> bool:
+    """Both branches of an `if` about the rank make the call in which `ranks` stand: it is one call, at two lines."""
+    branch = branch_of(lines, ranks, opposite, shared=True)
+    return branch is not None and lines.operations.get(ranks[0]) in branch.condition.shared
+
+
 def branches(lines: RankLines, rank: int, *, shared: bool = False) -> dict[BranchKey, Branch]:
     """By file, line and branch, the innermost first; none whose other branch makes the very call, too."""
     found: dict[BranchKey, Branch] = {}

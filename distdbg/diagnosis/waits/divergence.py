@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from distdbg.diagnosis.timeline.call_lines import line_of
 from distdbg.diagnosis.timeline.standing import Doing
-from distdbg.diagnosis.waits.branches import branch_of
+from distdbg.diagnosis.waits.branches import branch_of, shares_the_call
 from distdbg.diagnosis.waits.divergence_at_death import divergence_at_death
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
-from distdbg.diagnosis.waits.mismatch import left_out
+from distdbg.diagnosis.waits.mismatch import Mismatch, left_out
 from distdbg.evidence.run import RunEvidence
 
 #: torch's own frames around every forward of a module and every backward
@@ -36,7 +37,7 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
     mismatch = hang.mismatch
     assert mismatch is not None
     found = Divergence(
-        kind=Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH,
+        kind=Kind.SHAPE if mismatch.same_operation and not _called_apart(hang, mismatch) else Kind.MISMATCH,
         ranks=mismatch.few,
         others=mismatch.many,
         sides=tuple((str(side.signature), side.ranks) for side in mismatch.sides),
@@ -69,12 +70,31 @@ def _of_forming(hang: Hang) -> Divergence | None:
     for circle in hang.circles:
         few = tuple(r for r in circle if hang.standings[r].doing is Doing.FORMING)
         many = _beside(hang, {r for r in circle if r not in few})
-        if not few or len(few) >= len(many):
+        if not few:
             continue
         sides = ((hang.standings[few[0]].function, few), ("another operation", many))
-        found = Divergence(Kind.MISMATCH, few, many, sides)
-        return conditional(hang.lines, few, many, found) or found
+        found = Divergence(Kind.MISMATCH, few, many, sides, sure=len(few) < len(many))
+        parted = conditional(hang.lines, few, many, found)
+        if parted is not None or found.sure:
+            return parted or found
     return None
+
+
+def _called_apart(hang: Hang, mismatch: Mismatch) -> bool:
+    """The sides called it in lines of their own, or one did and C++ began the other's: not one call with two sizes."""
+    lines = [{_line_of(hang, mismatch, rank) for rank in side.ranks} for side in mismatch.sides]
+    one, other = mismatch.sides[0].ranks, mismatch.sides[1].ranks
+    one_call = shares_the_call(hang.lines, one, other) or shares_the_call(hang.lines, other, one)
+    return lines[0].isdisjoint(*lines[1:]) and not one_call
+
+
+def _line_of(hang: Hang, mismatch: Mismatch, rank: int) -> tuple[str, int] | None:
+    log = mismatch.group.logs[rank]
+    at = log.index(mismatch.sequence)
+    assert at is not None
+    operation = hang.dump.signatures[log.signature[at]].operation
+    line = line_of(hang.dump.ranks[rank], log.created[at], operation)
+    return (line.file, line.line) if line is not None else None
 
 
 def _of_stacks(hang: Hang) -> Divergence | None:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.diagnosis.timeline.groups import Group, groups
-from distdbg.diagnosis.waits.branches import RankLines, branch_of, branches
+from distdbg.diagnosis.waits.branches import RankLines, branch_of, branches, shares_the_call
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
-from distdbg.diagnosis.waits.last_calls import Parted, parted_at_last
+from distdbg.diagnosis.waits.last_calls import Parted, call_words, parted_at_last
 from distdbg.diagnosis.waits.mismatch import earliest_mismatch
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.ops import is_transfer
@@ -24,6 +24,7 @@ from distdbg.model import CauseClass
 
 #: gloo's word for more bytes than a rank expects: then ranks came with different operations or sizes, for certain
 _SIZE_MISMATCH = "gloo-size-mismatch"
+_LESS = "a smaller one, or another operation"
 
 
 def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
@@ -32,7 +33,7 @@ def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
     if not lost:
         return None
     lines = _lines(dump, lost)
-    found = _by_operations(evidence, dump, lost)
+    found = _by_operations(evidence, dump, lost, lines)
     if found is None:
         return _by_lines(dump, lines, lost)
     if len(found.sides) != 2:
@@ -57,7 +58,11 @@ def _conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], 
 def _with_branch(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence:
     """Both branches make the call, and with different sizes: the `if` is named, and blames nobody."""
     branch = branch_of(lines, few, many, shared=True)
-    return replace(found, condition=branch.condition, frame=branch.frame) if branch is not None else found
+    if branch is None:
+        return found
+    one_call = shares_the_call(lines, few, many) and len({lines.operations.get(r) for r in (*few, *many)}) == 1
+    kind = Kind.SHAPE if one_call else found.kind
+    return replace(found, kind=kind, condition=branch.condition, frame=branch.frame)
 
 
 def _lines(dump: Dump, lost: Iterable[RankFailure]) -> RankLines:
@@ -100,7 +105,7 @@ def _of_all_ranks(dump: Dump, lines: RankLines, rank: int) -> bool:
     return operation is not None and not is_transfer(operation) and not dump.ranks[rank].calls[-1].group
 
 
-def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure]) -> Divergence | None:
+def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure], lines: RankLines) -> Divergence | None:
     parted = parted_at_last(dump, [f.rank.rank for f in lost])
     if parted is not None and not parted.tie:
         return _as_called(evidence, parted)
@@ -112,8 +117,10 @@ def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure]) -
         place = f"number {mismatch.sequence} in {mismatch.group.title}"
         return Divergence(kind, mismatch.few, mismatch.many, sides, place)
     aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == _SIZE_MISMATCH]
-    found = _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
-    return found or (_as_called(evidence, parted) if parted is not None else None)
+    found = _alone_against(aborted[0], known, dump, lines) if len(aborted) == 1 else None
+    if parted is not None and (found is None or not found.sure):
+        return _as_called(evidence, parted)
+    return found
 
 
 def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
@@ -133,17 +140,29 @@ def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
     return Divergence(kind, few, many, parted.sides, place, sure=not parted.tie)
 
 
-def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
-    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs."""
+def _alone_against(rank: int, known: list[Group], dump: Dump, lines: RankLines) -> Divergence | None:
+    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs.
+    Of two ranks either may be.
+
+    The others' last operation may be marked finished: gloo takes note of one that fails, too.
+    """
     for group in known:
-        others = {r: log for r, log in group.logs.items() if r != rank}
-        if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
+        others = {r: log for r, log in group.logs.items() if r != rank and log.sequence}
+        if rank not in group.ranks or not others or len(others) < len(group.ranks) - 1:
             continue
-        oldest = ((log, log.first_open) for log in others.values())
-        opened = {(log.sequence[at], log.signature[at]) for log, at in oldest if at is not None}
-        if len(opened) == 1:
-            sequence, signature = opened.pop()
-            agreed = str(dump.signatures[signature]), tuple(sorted(others))
-            sides = agreed, ("a smaller one, or another operation", (rank,))
-            return Divergence(Kind.SHAPE, (rank,), agreed[1], sides, f"number {sequence} in {group.title}")
+        newest = [(r, log, log.first_open if log.first_open is not None else -1) for r, log in others.items()]
+        if len({(log.sequence[at], log.signature[at]) for _, log, at in newest}) != 1:
+            continue
+        many, (first, log, at) = tuple(sorted(others)), newest[0]
+        apart = _LESS
+        if rank in lines.operations:
+            last = dump.ranks[rank].calls[-1]
+            apart = call_words(last.operation, last.size, last.dtype)
+        failed_at = [{(f.file, f.line) for f in lines.frames.get(r, ())[:1]} for r in (rank, first)]
+        kind = Kind.MISMATCH if all(failed_at) and failed_at[0].isdisjoint(failed_at[1]) else Kind.SHAPE
+        sides = (str(dump.signatures[log.signature[at]]), many), (apart, (rank,))
+        place = f"number {log.sequence[at]} in {group.title}"
+        if len(many) == 1:
+            return Divergence(kind, tuple(sorted((rank, *many))), (), sides, place, sure=False)
+        return Divergence(kind, (rank,), many, sides, place)
     return None

@@ -26,7 +26,8 @@ _Sides = dict[tuple[str, int | None, str], list[int]]
 @dataclass(frozen=True)
 class Parted:
     """`sides`: what was called, by which ranks, the largest side first; all are members of one group, and their
-    `number`th collective there is meant. `apart`: of two sides of equal size the one whose size is new at its line."""
+    `number`th collective there is meant. `same_operation`: called at the same line. `apart`: of two sides of equal size
+    the one whose size is new at its line."""
 
     sides: tuple[tuple[str, tuple[int, ...]], ...]
     number: int
@@ -62,9 +63,15 @@ def parted_at_last(dump: Dump, failed: Iterable[int]) -> Parted | None:
 
 def _parted(dump: Dump, place: _Place, sides: _Sides) -> Parted:
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
-    named = tuple((_words(*brought), tuple(ranks)) for brought, ranks in ordered)
-    same_operation = len({operation for operation, _, _ in sides}) == 1
+    named = tuple((call_words(*brought), tuple(ranks)) for brought, ranks in ordered)
+    lines = [{_line(dump, place, rank) for rank in ranks} for ranks in sides.values()]
+    same_operation = len({operation for operation, _, _ in sides}) == 1 and not lines[0].isdisjoint(*lines[1:])
     return Parted(named, place[1], same_operation, _new_at_its_line(dump, place, sides))
+
+
+def _line(dump: Dump, place: _Place, rank: int) -> tuple[str, int]:
+    call = next(call for call in dump.ranks[rank].calls if _counts(call) and _place(call) == place)
+    return call.file, call.line
 
 
 def _new_at_its_line(dump: Dump, place: _Place, sides: _Sides) -> tuple[int, ...]:
@@ -98,5 +105,6 @@ def _place(call: Call) -> _Place:
     return call.group, call.number
 
 
-def _words(operation: str, size: int | None, dtype: str) -> str:
+def call_words(operation: str, size: int | None, dtype: str) -> str:
+    """`all_reduce of 2 elements (float32)`."""
     return operation if size is None else f"{operation} of {size} {'element' if size == 1 else 'elements'} ({dtype})"

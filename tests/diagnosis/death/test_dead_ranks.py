@@ -498,12 +498,12 @@ KEYS = "wait timeout after 3000ms, keys: /default_pg/0//epoch-1"
 @pytest.mark.parametrize(
     ("group", "message", "line", "left", "early"),
     [
-        ("1", BARRIER, 88, 2, None),  # it had done its part, and is not in the group
+        ("1", BARRIER, 88, 2, 3),  # rank 2 had done its part, and is not in the group; number 1 is rank 3
         ("1", KEYS, 80, 2, None),
         ("1", GLOO_LOST, 88, 2, None),
         ("1", GLOO_LOST, 80, 2, "likely"),  # it failed in something else than its last call: in any of its groups
         ("1", BARRIER, 88, 3, "certain"),  # number 1 of the group is rank 3
-        ("", BARRIER, 88, 3, None),  # number 1 is rank 1
+        ("", BARRIER, 88, 3, 1),  # number 1 is rank 1
         ("", KEYS, 80, 3, "likely"),
         ("", GLOO_LOST, 88, 3, "certain"),
     ],
@@ -520,6 +520,9 @@ def test_only_who_was_needed_has_left_early(run, group, message, line, left, ear
     root = report.findings[0]
     if early is None:
         assert (root.id, root.ranks, root.confidence) == ("rank-exception", (0,), "possible")
+    elif isinstance(early, int):
+        assert (root.id, root.ranks, root.confidence) == ("collective-not-joined", (early,), "likely")
+        assert (report.exit_code, report.exit_code_of) == (1, "rank 0")
     else:
         assert (root.id, root.ranks, root.confidence) == ("rank-exited-early", (left,), early)
 

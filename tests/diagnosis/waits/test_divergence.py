@@ -7,6 +7,7 @@ import pytest
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Kind
+from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, WithoutGradient
 from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
@@ -225,6 +226,32 @@ def test_a_group_that_one_rank_makes_alone():
     ranks |= dict.fromkeys((1, 2, 3), at(9, "all_reduce", 26))
     diverged = found(ranks, sources=BRANCHES)
     assert (diverged.kind, diverged.ranks, diverged.condition.line) == (Kind.RANK_CONDITIONAL, (0,), 3)
+
+
+@pytest.mark.parametrize(("condition", "named"), [("if rank % 2 == 0:", (0, 2)), ("if step % 9 == 0:", None)])
+def test_a_group_that_half_of_the_ranks_make(condition, named):
+    """Of two sides of equal size the `if` about the rank says which is apart; without one it is a circle."""
+    forms = made((*c10d("new_group")[:2], user(4), *BOOT), log=recorder(SIGNATURES, history(8, waiting=False)))
+    ranks = {0: forms, 2: forms, **dict.fromkeys((1, 3), at(9, "all_reduce", 26))}
+    script = source(line_3=condition, line_4="    new_group(evens)", line_26="all_reduce(loss)")
+    diverged = found(ranks, sources=script)
+    assert (diverged and (diverged.kind, diverged.ranks)) == (named and (Kind.RANK_CONDITIONAL, named))
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "kind"), [(26, 26, Kind.SHAPE), (25, 26, Kind.MISMATCH), (25, None, Kind.MISMATCH)]
+)
+def test_one_name_at_two_lines_is_another_collective(few, many, kind):
+    """`many` is None where C++ began it, as DDP's reductions are."""
+
+    def with_call(sizes, line):
+        log = recorder(SIGNATURES, ("0", [("all_reduce", 30, True), ("all_reduce", 9, False)], 1))
+        log.groups["0", "gloo"].signature[-1] = SIGNATURES.number(("gloo:all_reduce", (sizes,), ("Float",)))
+        called = Call(int((T - 9) * 1e9) - 1000, "all_reduce", SCRIPT, line or 0, "<module>")
+        return made((*c10d("all_reduce")[:2], user(27), *BOOT), log=log, calls=(called,) if line else ())
+
+    diverged = found({0: with_call((1,), few), 1: with_call((64,), many), 2: with_call((64,), many)})
+    assert (diverged.kind, diverged.ranks) == (kind, (0,))
 
 
 def test_ranks_that_agree_have_not_diverged():

@@ -6,7 +6,8 @@ import pytest
 
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.recorder.calls import Call
-from tests.made_dump import made_dump, rank_dump
+from distdbg.evidence.recorder.log import Signatures
+from tests.made_dump import made_dump, rank_dump, recorder
 from tests.made_run import GLOO_LOST, MadeRun
 
 SCRIPT = "/home/me/train.py"
@@ -74,3 +75,20 @@ def test_another_size_where_both_branches_make_the_call(tmp_path, others, ranks,
     found = root(tmp_path, {0: (GLOO_LOST, 81), 2: (TOO_MUCH, 83)}, calls)
     assert (found.id, found.ranks, found.confidence) == ("collective-shape-mismatch", ranks, confidence)
     assert "train.py:80" in found.cause
+
+
+@pytest.mark.parametrize(("world", "ranks", "confidence"), [(3, (2,), "certain"), (2, (0, 1), "certain")])
+@pytest.mark.parametrize("done", [True, False])
+def test_who_expected_less_than_all_others(tmp_path, world, ranks, confidence, done):
+    """gloo marks an operation that failed as finished. Of two ranks either may be wrong: gloo ends only one."""
+    run, signatures, apart = MadeRun(tmp_path, ranks=world, nodes=1), Signatures(), world - 1
+    run.raises(apart, "RuntimeError", TOO_MUCH, t=9.0, line=70)
+    had = {apart: replace(rank_dump(apart), calls=(call(70, 2),))}
+    for rank in range(apart):
+        run.raises(rank, "RuntimeError", GLOO_LOST, t=9.1, line=71)
+        log = recorder(signatures, ("0", [("all_reduce", 3, True), ("all_reduce", 1, done)], 1))
+        had[rank] = rank_dump(rank, recorder=log)
+    dump = replace(made_dump(had, signatures=signatures), reason="death", sources={SCRIPT: SOURCE})
+    report = build_report(replace(run.closes().evidence(), dump=dump))
+    found = report.findings[0]
+    assert (found.id, found.ranks, found.confidence) == ("collective-mismatch", ranks, confidence)

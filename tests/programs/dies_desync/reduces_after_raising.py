@@ -1,6 +1,6 @@
 """Rank 1 cannot read a shard; it tells the others by a small reduction of its own, which meets their large one.
 
-Verdict: collective-shape-mismatch; ranks: 1; exit: 1|134; says: reduces_after_raising.py:17
+Verdict: collective-mismatch; ranks: 1; exit: 1|134; says: reduces_after_raising.py:17
 """
 
 import torch
