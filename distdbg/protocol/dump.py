@@ -76,8 +76,9 @@ class PageReading(DumpPart, name="page", by="agent"):
 class ProcessState(DumpPart, name="process", by="agent"):
     """What /proc says of a process. `state` is one letter of proc(5), empty where the process is gone.
 
-    `syscall` is the call that the judged thread waits in, `target` the file, socket or child that it waits for. `nccl`:
-    it has a process group of NCCL, whose watchdog is one of its threads.
+    `syscall` is the call that the judged thread waits in, `target` the file, socket or child that it waits for, and
+    `holders` the processes that have locked that file. `nccl`: it has a process group of NCCL, whose watchdog is one of
+    its threads.
     """
 
     t: float | None = None
@@ -90,6 +91,7 @@ class ProcessState(DumpPart, name="process", by="agent"):
     written: int | None = None
     syscall: str = ""
     target: str = ""
+    holders: Sequence[int] = ()
     nccl: bool = False
 
 

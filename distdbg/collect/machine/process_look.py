@@ -1,10 +1,11 @@
 """Sample a process from outside through /proc, without stopping it.
 
     {"t": …, "state": "S", "wchan": "futex_wait_queue", "cpu_s": 12.3, "threads": 9, "rss": …, "read": …, "written": …,
-     "syscall": "read", "target": "fifo /tmp/x", "nccl": true}
+     "syscall": "read", "target": "fifo /tmp/x", "holders": [], "nccl": true}
 
 Times are epoch seconds, sizes bytes. `state` is one letter of proc(5). `syscall` is what the main thread waits in, and
-`target` what its first argument names: a file, a socket's peer, a child. `nccl` says that torch's watchdog of an NCCL
+`target` what its first argument names: a file, a socket's peer, a child; `holders` are the processes that have locked
+the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL
 process group is one of its threads. Fields that cannot be read are left out.
 """
 
@@ -42,6 +43,8 @@ _OTHER = {
                 95: "waitid", 56: "openat"},
 }  # fmt: skip
 _LOCKS = ("flock", "fcntl")
+#: fields of a thread, not of the whole process
+OF_THREAD = ("syscall", "target", "holders")
 #: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp names its threads so.
 _WATCHDOG = "pt_nccl_watchdg"
 
@@ -68,14 +71,14 @@ def look(pid: int) -> dict[str, Any]:
     return seen | waits_in(pid, pid)
 
 
-def waits_in(pid: int, thread: int) -> dict[str, str]:
-    """`syscall` and `target` of a thread; empty where it runs, or cannot be read."""
+def waits_in(pid: int, thread: int) -> dict[str, Any]:
+    """`syscall`, `target` and `holders` of a thread; empty where it runs, or cannot be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return _system_call(pid, Path(f"/proc/{pid}/task/{thread}/syscall").read_text().split())
     return {}
 
 
-def _system_call(pid: int, words: list[str]) -> dict[str, str]:
+def _system_call(pid: int, words: list[str]) -> dict[str, Any]:
     if words[0] in ("running", "-1"):
         return {}
     number, machine = int(words[0]), os.uname().machine
@@ -86,7 +89,9 @@ def _system_call(pid: int, words: list[str]) -> dict[str, str]:
     descriptor = int(words[1], 16)
     target = file_behind(pid, descriptor)
     if name in _LOCKS and (holders := lock_holders(pid, descriptor)):
-        target += f", locked by {', '.join(holders)}"
+        names = (f"pid {holder} ({procfs.command_name(holder) or 'gone'})" for holder in holders)
+        target += f", locked by {', '.join(names)}"
+        return {"syscall": name, "target": target, "holders": holders}
     return {"syscall": name, "target": target}
 
 
@@ -122,8 +127,7 @@ def _address(text: str, family: socket.AddressFamily) -> str:
     return f"{socket.inet_ntop(family, struct.pack(f'={len(words)}I', *words))}:{int(port, 16)}"
 
 
-def lock_holders(pid: int, descriptor: int) -> list[str]:
-    """The processes that hold a lock on the same file, by /proc/locks: `pid 123 (python3)`."""
+def lock_holders(pid: int, descriptor: int) -> list[int]:
+    """The processes that hold a lock on the same file, by /proc/locks."""
     status = os.stat(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH116 -- Path.stat would say the same, less clearly
-    owners = procfs.lock_owners(status)
-    return [f"pid {owner} ({procfs.command_name(owner) or 'gone'})" for owner in owners if owner != pid]
+    return [owner for owner in procfs.lock_owners(status) if owner != pid]

@@ -12,6 +12,7 @@ from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.stacks.classes import idle, since_birth
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.model import fold_ranks
 from distdbg.protocol.dump import SLEEP
 
 ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
@@ -122,7 +123,9 @@ def _io(seen: Seen) -> Standing | None:
     elif seen.call == "openat":
         words = "waits in open()"
     elif seen.call in ON_FILE:
-        words = f"waits in {seen.call}: {seen.target or 'a file'}"
+        one = len(seen.holders) == 1
+        held = f"{' (rank' if one else ' (ranks'} {fold_ranks(seen.holders)})" if seen.holders else ""
+        words = f"waits in {seen.call}: {seen.target or 'a file'}{held}"
     elif seen.call in MANY and not seen.busy and seen.event_loop:
         words = "waits in its asyncio event loop, none of whose tasks can go on,"
     elif seen.call in MANY and not seen.busy and "sleep" not in seen.line:

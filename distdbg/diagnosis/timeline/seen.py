@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from copy import copy
 
 from distdbg.diagnosis.timeline.standing import Doing, Standing
@@ -37,6 +38,7 @@ class Seen:
         self.state = rank.last.process.state
         self.call = rank.first.process.syscall or rank.last.process.syscall
         self.target = rank.first.process.target
+        self.holders = _ranks_among(rank.first.process.holders, rank, dump)
         #: a stack that somebody else took tells only whether the thread was on a CPU
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
@@ -98,7 +100,7 @@ class Seen:
     def at(self, thread: Thread) -> Seen:
         """The same rank by another thread, of which /proc was not asked."""
         seen = copy(self)
-        seen.main, seen.call, seen.target, seen.native = thread, "", "", ""
+        seen.main, seen.call, seen.target, seen.native, seen.holders = thread, "", "", "", ()
         seen.library, seen.users = parts(thread.frames)
         seen.idle, seen.holds_gil, seen.keeps_gil = not thread.active, thread.holds_gil, False
         seen.line = self.dump.line(seen.users[0].file, seen.users[0].line) if seen.users else ""
@@ -108,6 +110,11 @@ class Seen:
         """Of a process, those that run the user's code beside the judged one: an idle thread of a pool does not."""
         others = (t for t in self.threads if t.pid == pid and not t.main and t != self.main and not t.ours)
         return [t for t in others if t.user_frames]
+
+
+def _ranks_among(pids: Sequence[int], rank: RankDump, dump: Dump) -> tuple[int, ...]:
+    """The ranks of the same node that these processes are."""
+    return tuple(r for r, had in sorted(dump.ranks.items()) if had.node_rank == rank.node_rank and had.pid in pids)
 
 
 def parts(frames: tuple[Frame, ...]) -> tuple[tuple[Frame, ...], tuple[Frame, ...]]:

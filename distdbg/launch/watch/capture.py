@@ -42,7 +42,7 @@ from typing import Any
 from distdbg.collect.machine import pyspy, recorder
 from distdbg.collect.machine.kept_source import MOST_SOURCES, read_kept_source
 from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
-from distdbg.collect.machine.process_look import look, waits_in
+from distdbg.collect.machine.process_look import OF_THREAD, look, waits_in
 from distdbg.collect.machine.procfs import switches
 from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S, NoPipe, PipeAsked, ask_by_pipe
 from distdbg.evidence.frames import Activity, is_user
@@ -177,7 +177,7 @@ class Capture:
         seen["recorder"] = self._recorder(target, number, seen["process"].get("state"))
         seen["stacks"] = self._stacks(target, number)
         if seen["process"] and (thread := judged(target)) not in (0, target.pid):
-            kept = {name: value for name, value in seen["process"].items() if name not in ("syscall", "target")}
+            kept = {name: value for name, value in seen["process"].items() if name not in OF_THREAD}
             seen["process"] = kept | waits_in(target.pid, thread)
         seen["children"] = {
             str(pid): look(pid) for pid in {t.get("pid") for t in target.threads} if pid and pid != target.pid

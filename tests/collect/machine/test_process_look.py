@@ -73,6 +73,7 @@ def test_a_lock_names_its_holder(start, tmp_path):
         process = start(f"import fcntl; fcntl.flock(open({str(path)!r}, 'w'), fcntl.LOCK_EX)")
         seen = look_until(process.pid, lambda s: s.get("syscall") == "flock")
     assert seen["target"].startswith(f"file {path}, locked by pid {os.getpid()} (")
+    assert seen["holders"] == [os.getpid()]
 
 
 def test_stopped_and_gone(start):

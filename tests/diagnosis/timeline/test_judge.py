@@ -13,7 +13,21 @@ from distdbg.evidence.run import ExceptionFact, RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import SIGNATURES, T, c10d, history, made, send, sleeps, stands_at, user, waits
-from tests.made_dump import BOOT, IDLES, LOADS, SCRIPT, TORCH, WORKS, frame, recorder, thread
+from tests.made_dump import (
+    BOOT,
+    IDLES,
+    LOADS,
+    SCRIPT,
+    SLEEPS,
+    TORCH,
+    WAITS,
+    WORKS,
+    frame,
+    made_dump,
+    rank_dump,
+    recorder,
+    thread,
+)
 
 C10D_FILE = f"{TORCH}/distributed/distributed_c10d.py"
 LIB = "/usr/lib/python3.11"
@@ -321,3 +335,16 @@ def test_a_thread_that_computes_gives_the_gil_away_and_a_collective_needs_none(f
     log = recorder(SIGNATURES, history(9, waiting=True))
     found = standing(made(frames, threads=(with_gil(METRICS, active=active),), log=log))
     assert found.doing is not Doing.NATIVE
+
+
+def test_the_rank_that_holds_the_lock_is_named():
+    lock = {
+        "state": "S",
+        "syscall": "flock",
+        "target": "file /cache, locked by pid 1000 (python)",
+        "holders": [1000, 7],
+    }
+    ranks = {0: rank_dump(0, WAITS), 1: rank_dump(1, SLEEPS, process=lock), 2: rank_dump(2, SLEEPS, process=lock)}
+    dump = made_dump(ranks)
+    assert "locked by pid 1000 (python) (rank 0)" in stand(ranks[1], None, dump).phrase
+    assert "rank 0" not in stand(ranks[2], None, dump).phrase, "it is on another node"
