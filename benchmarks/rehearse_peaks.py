@@ -98,11 +98,15 @@ def prepare(folder: Path, checkout: Path | None) -> Path:
     chosen = random.Random(0)
     words = ("the", "of", "and", "a", "to", "in", "is", "it")
     texts.write_text("".join(json.dumps({"text": " ".join(chosen.choices(words, k=300))}) + "\n" for _ in range(2000)))
+    write_tokenizer(folder / "tokenizer.model")
+    return titan
+
+
+def write_tokenizer(path: Path) -> None:
+    """A tokenizer of Llama 3's form and size whose words mean nothing."""
     tokens = [bytes([byte]) for byte in range(256)]
     tokens += [b"\x00" + number.to_bytes(3, "big") for number in range(WORDS - len(tokens))]
-    lines = (f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens))
-    (folder / "tokenizer.model").write_text("".join(lines))
-    return titan
+    path.write_text("".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)))
 
 
 def _program(one: Published, titan: Path) -> list[str]:
@@ -115,7 +119,7 @@ def with_all_ranks(one: Published, titan: Path) -> float | None:
     """GiB that the allocator reserved at most, on any rank. None where the job did not come to its end."""
     words = [sys.executable, "-m", "distdbg", "rehearse", "--json", "--gpus", str(one.gpus), "--gpu-memory", GPU_MEMORY,
              "--run-dir", str(titan.parent / one.name), *_program(one, titan)]  # fmt: skip
-    done = subprocess.run(words, cwd=titan, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, cwd=titan, env=environment(), stdout=subprocess.PIPE, text=True, check=False)
     found = json.loads(done.stdout)["rehearsal"] if done.stdout else {"fits": None}
     return max(peak["reserved"] for peak in found["peaks"]) / GIB if found["fits"] else None
 
@@ -127,7 +131,7 @@ def of_rank_0(one: Published, titan: Path) -> float | None:
 
     with gpu_box(build(), devices=1, memory=GPU_MEMORY, values=False, real=(0,)) as box:
         words = [sys.executable, __file__, "--rank-0-of", str(one.gpus), *_program(one, titan)]
-        env = {**_environment(), **box.environment(_environment())}
+        env = {**environment(), **box.environment(environment())}
         done = subprocess.run(words, cwd=titan, env=env, stderr=subprocess.PIPE, text=True, check=False)
     found = re.findall(r"memory: *([\d.]+)GiB", done.stderr)
     if done.returncode or len(found) != STEPS:
@@ -147,7 +151,7 @@ def as_rank_0(world: int, script: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
