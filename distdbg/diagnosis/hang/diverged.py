@@ -53,7 +53,11 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
 def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str) -> Finding:
     """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
     subject = who(evidence, found.ranks)
-    sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
+    called_at = found.called_at or ("",) * len(found.sides)
+    sides = sides_text(
+        (f"{operation}{f' at {line}' if line else _called(evidence, dump, ranks)}", ranks)
+        for (operation, ranks), line in zip(found.sides, called_at, strict=True)
+    )
     place = f" ({found.place})" if found.place else ""
     verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
     what = "in another collective" if found.others else "in different collectives"

@@ -47,7 +47,8 @@ def _judge(seen: Seen, *, delegates: bool) -> Standing:
         or _watched(seen, found)
         or found
     )
-    if seen.runs_ahead and host_side.may_wait_for_device(seen, found):
+    ahead = seen.runs_ahead or (seen.device and found.doing is Doing.NATIVE)
+    if ahead and host_side.may_wait_for_device(seen, found):
         return seen.stands(Doing.COLLECTIVE, "waits, probably for its device,", "wait", sure=False)
     return found
 

@@ -18,8 +18,10 @@ LOCKS = {Activity.LOCK, Activity.SHARED_LOCK, Activity.SHUTDOWN, Activity.EVENT_
 #: waits for a child process to end
 CHILD = {"wait4", "waitid"}
 MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}
-#: A line that waits for what its device is at, to have a value of it.
-READS_DEVICE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")
+#: A line that waits for what its device is at, to have a value of it or to give it one of ordinary memory.
+READS_DEVICE = re.compile(
+    r"\.item\(|\.cpu\(|\.cuda\(|\.to\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\("
+)
 #: Of the time between two looks, so much on a CPU is work and not the wake-ups of a wait.
 _BUSY = 0.4
 

@@ -17,13 +17,14 @@ from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditio
 from distdbg.diagnosis.waits.last_calls import Parted, call_words, parted_at_last
 from distdbg.diagnosis.waits.mismatch import earliest_mismatch
 from distdbg.evidence.dump import Dump
-from distdbg.evidence.ops import is_transfer
+from distdbg.evidence.ops import RECEIVE, SEND, is_transfer, of_kind
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import CauseClass
 
 #: gloo's word for more bytes than a rank expects: then ranks came with different operations or sizes, for certain
 _SIZE_MISMATCH = "gloo-size-mismatch"
+_SENDS, _RECEIVES = of_kind(SEND), of_kind(RECEIVE)
 _LESS = "a smaller one, or another operation"
 
 
@@ -33,6 +34,8 @@ def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
     if not lost:
         return None
     lines = _lines(dump, lost)
+    if (found := _received_more(dump, lost, lines)) is not None:
+        return found
     found = _by_operations(evidence, dump, lost, lines)
     if found is None:
         return _by_lines(dump, lines, lost)
@@ -123,6 +126,24 @@ def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure], l
     return found
 
 
+def _received_more(dump: Dump, lost: Iterable[RankFailure], lines: RankLines) -> Divergence | None:
+    """gloo ended a rank within a receive: the sender has sent more. Which of the two sizes is as meant is not known."""
+    for rank in (f.rank.rank for f in lost if f.known is not None and f.known.id == _SIZE_MISMATCH):
+        last = dump.ranks[rank].calls[-1] if rank in lines.operations else None
+        if last is None or last.operation not in _RECEIVES or last.peer is None or last.peer not in dump.ranks:
+            continue
+        sender, half = last.peer, (last.number, last.group, rank)
+        sent = (c for c in reversed(dump.ranks[sender].calls) if c.operation in _SENDS)
+        other = next((c for c in sent if (c.number, c.group, c.peer) == half), None)
+        if other is None:
+            continue
+        sides = (f"send to rank {rank}", (sender,)), (f"recv from rank {sender}", (rank,))
+        ranks, called_at = tuple(sorted((rank, sender))), (other.at, last.at)
+        place = f"transfer {last.number} from rank {sender} to rank {rank}"
+        return Divergence(Kind.SHAPE, ranks, (), sides, place, sure=False, called_at=called_at)
+    return None
+
+
 def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
     """Of two sides of equal size the one is apart that has raised an error of its own, or whose size is a new one."""
     everybody = tuple(sorted(rank for _, ranks in parted.sides for rank in ranks))
@@ -137,7 +158,7 @@ def _as_called(evidence: RunEvidence, parted: Parted) -> Divergence:
     few = tuple(rank for rank in everybody if rank not in many)
     kind = Kind.SHAPE if parted.same_operation else Kind.MISMATCH
     place = f"collective {parted.number} that each of them called"
-    return Divergence(kind, few, many, parted.sides, place, sure=not parted.tie)
+    return Divergence(kind, few, many, parted.sides, place, sure=not parted.tie, called_at=parted.called_at)
 
 
 def _alone_against(rank: int, known: list[Group], dump: Dump, lines: RankLines) -> Divergence | None:

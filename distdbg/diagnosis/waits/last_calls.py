@@ -32,6 +32,8 @@ class Parted:
     sides: tuple[tuple[str, tuple[int, ...]], ...]
     number: int
     same_operation: bool
+    #: of each side the line of its call; empty where that is not known
+    called_at: tuple[str, ...]
     apart: tuple[int, ...] = ()
 
     @property
@@ -64,14 +66,15 @@ def parted_at_last(dump: Dump, failed: Iterable[int]) -> Parted | None:
 def _parted(dump: Dump, place: _Place, sides: _Sides) -> Parted:
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
     named = tuple((call_words(*brought), tuple(ranks)) for brought, ranks in ordered)
-    lines = [{_line(dump, place, rank) for rank in ranks} for ranks in sides.values()]
+    calls = [[_call(dump, place, rank) for rank in ranks] for _, ranks in ordered]
+    lines = [{(call.file, call.line) for call in side} for side in calls]
     same_operation = len({operation for operation, _, _ in sides}) == 1 and not lines[0].isdisjoint(*lines[1:])
-    return Parted(named, place[1], same_operation, _new_at_its_line(dump, place, sides))
+    called_at = tuple(side[0].at for side in calls)
+    return Parted(named, place[1], same_operation, called_at, _new_at_its_line(dump, place, sides))
 
 
-def _line(dump: Dump, place: _Place, rank: int) -> tuple[str, int]:
-    call = next(call for call in dump.ranks[rank].calls if _counts(call) and _place(call) == place)
-    return call.file, call.line
+def _call(dump: Dump, place: _Place, rank: int) -> Call:
+    return next(call for call in dump.ranks[rank].calls if _counts(call) and _place(call) == place)
 
 
 def _new_at_its_line(dump: Dump, place: _Place, sides: _Sides) -> tuple[int, ...]:

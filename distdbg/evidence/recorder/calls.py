@@ -35,6 +35,11 @@ class Call:
     module: str = ""
     phase: str = ""
 
+    @property
+    def at(self) -> str:
+        """`train.py:30`; empty where the line is unknown."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file and self.line else ""
+
 
 _Site = tuple[str, str, int, str, str, str, str, str]
 _NO_SITE: _Site = ("", "", 0, "", "", "", "", "")

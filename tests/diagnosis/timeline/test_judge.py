@@ -267,9 +267,17 @@ def test_a_wait_for_a_device_spins():
     """With NCCL the host waits where it asks for a value, and burns a CPU on it."""
     build = made((user(13), *BOOT), call="", state="R", cpu=(1.0, 2.0), log=nccl(done=False))
     assert standing(build, sources={13: "total += loss.item()"}).doing is Doing.COLLECTIVE
+    assert standing(build, sources={13: "batch = batch.to(device)"}).doing is Doing.COLLECTIVE
     assert standing(build, sources={13: "total += loss"}).doing is Doing.PYTHON
     done = made((user(13), *BOOT), call="", state="R", cpu=(1.0, 2.0), log=nccl(done=True))
     assert standing(done, sources={13: "total += loss.item()"}).doing is Doing.PYTHON
+
+
+def test_a_c_function_may_wait_for_the_device():
+    blocked = made((user(13), *BOOT), call="futex", log=nccl(done=False))
+    assert standing(blocked, sources={13: "y = layer(x)"}).doing is Doing.COLLECTIVE
+    beside = made((user(13), *BOOT), call="futex", log=nccl(done=True))
+    assert standing(beside, sources={13: "y = layer(x)"}).doing is Doing.NATIVE
 
 
 def test_a_process_that_is_at_its_end_and_runs_no_python_is_no_loop():

@@ -92,3 +92,18 @@ def test_who_expected_less_than_all_others(tmp_path, world, ranks, confidence, d
     report = build_report(replace(run.closes().evidence(), dump=dump))
     found = report.findings[0]
     assert (found.id, found.ranks, found.confidence) == ("collective-mismatch", ranks, confidence)
+
+
+@pytest.mark.parametrize(("number", "named"), [(6, (0, 1)), (5, (1,))])
+def test_a_receive_of_less_than_was_sent(tmp_path, number, named):
+    """Line 85 is in a branch of rank 0 alone, which says nothing of who has the wrong size."""
+    run = MadeRun(tmp_path, ranks=2, nodes=1)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.1, line=92)
+    run.raises(1, "RuntimeError", TOO_MUCH, t=9.0, line=88)
+    send = Call(1, "isend", SCRIPT, 85, "step", peer=1, number=number)
+    recv = Call(1, "irecv", SCRIPT, 88, "step", peer=0, number=6)
+    ranks = {0: replace(rank_dump(0), calls=(send, call(92, 1))), 1: replace(rank_dump(1), calls=(recv,))}
+    dump = replace(made_dump(ranks), reason="death", sources={SCRIPT: SOURCE})
+    found = build_report(replace(run.closes().evidence(), dump=dump)).findings[0]
+    assert (found.id, found.ranks) == ("collective-shape-mismatch", named)
+    assert ("train.py:85" in found.summary) == (len(named) == 2)
