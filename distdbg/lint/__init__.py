@@ -11,25 +11,34 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from distdbg.findings import lint_entry
-from distdbg.lint.rule import LintRule
-from distdbg.model import FindingDoc
+
+if TYPE_CHECKING:
+    from distdbg.lint.rule import LintRule
+    from distdbg.model import FindingDoc
 
 #: Folders of rules.
 FAMILIES = ("parallel", "slow", "training")
 
 
 @lru_cache(maxsize=1)
+def _names() -> tuple[tuple[str, str], ...]:
+    """(name, family) of every rule, by name; none is imported."""
+    folders = ((family, [f"{path}/{family}" for path in __path__]) for family in FAMILIES)
+    return tuple(sorted((m.name, family) for family, paths in folders for m in pkgutil.iter_modules(paths)))
+
+
+@lru_cache(maxsize=1)
 def all_rules() -> tuple[LintRule, ...]:
     """Every rule, by name."""
-    names = (
-        (m.name, family) for family in FAMILIES for m in pkgutil.iter_modules([f"{path}/{family}" for path in __path__])
-    )
-    modules = ((name, importlib.import_module(f"{__name__}.{family}.{name}")) for name, family in sorted(names))
+    from distdbg.lint.rule import LintRule
+
+    modules = ((name, importlib.import_module(f"{__name__}.{family}.{name}")) for name, family in _names())
     return tuple(
         LintRule(
-            lint_entry(name.replace("_", "-")),
+            _doc(name),
             module.NEEDS,
             module.check,
             unless=getattr(module, "UNLESS", None),
@@ -39,11 +48,15 @@ def all_rules() -> tuple[LintRule, ...]:
     )
 
 
+def _doc(name: str) -> FindingDoc:
+    return lint_entry(name.replace("_", "-"))
+
+
 def fixable() -> frozenset[str]:
     """Ids of which some findings can be mended."""
     return frozenset(rule.doc.id for rule in all_rules() if rule.fixes)
 
 
 def docs() -> tuple[FindingDoc, ...]:
-    """The documentation of every rule."""
-    return tuple(rule.doc for rule in all_rules())
+    """The documentation of every rule; no rule is imported for it."""
+    return tuple(_doc(name) for name, _ in _names())

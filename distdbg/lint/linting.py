@@ -12,7 +12,7 @@ from distdbg.findings import catalogue
 from distdbg.lint import all_rules
 from distdbg.lint.rule import Context, Hit, Insert
 from distdbg.lint.script.modules import Joined, Modules, about_training
-from distdbg.lint.script.parsing import UnreadableScript
+from distdbg.lint.script.parsing import UnreadableScript, check_readable
 from distdbg.lint.script.script import Script, split_lines
 from distdbg.lint.script.words import met
 from distdbg.model import Citation, Finding, FindingDoc
@@ -91,7 +91,7 @@ class FilesLinter:
         own = frozenset({path})
         try:
             if not about_training(self._texts[path]):
-                self._modules.file(path)  # only whether it can be read
+                check_readable(self._texts[path])
                 return FileRun(path, consulted=own)
             joined = self._modules.joined(path)
             hits = tuple(_run(self._modules, joined, self._silences))

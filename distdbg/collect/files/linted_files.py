@@ -9,13 +9,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import io
-import multiprocessing
 import os
 import pickle
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -89,6 +86,10 @@ def _runs(texts: Mapping[str, str], todo: Sequence[str]) -> Iterator[FileRun]:
     done: set[str] = set()
     try:
         if workers > 1 and sum(len(texts[p]) for p in todo) > _WORTH_PROCESSES and sys.platform == "linux":
+            import multiprocessing  # these take a tenth of a second, which a cache that has all saves
+            from concurrent.futures import ProcessPoolExecutor
+            from concurrent.futures.process import BrokenProcessPool
+
             with suppress(OSError, BrokenProcessPool):  # no more processes, or one was killed: here, then
                 chunks = [todo[n : n + _CHUNK] for n in range(0, len(todo), _CHUNK)]
                 with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:

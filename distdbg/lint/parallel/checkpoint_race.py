@@ -14,7 +14,7 @@ from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
 from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
-NEEDS = (WRITE_WORDS, re.compile(f"{RANK_WORDS.pattern}|^Accelerator$|^Dataset$", re.IGNORECASE))
+NEEDS = (WRITE_WORDS, (RANK_WORDS, re.compile(r"^(?:Accelerator|Dataset)$", re.IGNORECASE)))
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -57,6 +58,7 @@ class Events:
         self.script = script
         self.values = values
         self._kinds: dict[ast.AST, Kind] = {}
+        self._in_scope: dict[ast.AST, tuple[list[ast.AST], list[int]]] = {}
         for call in script.all(ast.Call):
             kind = self._classify(call)
             if kind:
@@ -87,9 +89,9 @@ class Events:
         given: Given,
     ) -> Iterator[TrainingEvent]:
         scope = node if isinstance(node, FUNCTIONS) else self.script.scopes[node]
-        for inner in self.script.within(node, ast.Call, ast.Assign):
-            if self.script.scopes[inner] is not scope:
-                continue
+        own, begins = self._own(scope)
+        first = bisect_left(begins, self.script.begin[node])
+        for inner in own[first : bisect_left(begins, self.script.end[node])]:
             kind = self._kinds.get(inner)
             callees = self.values.callees(inner) if isinstance(inner, ast.Call) and len(seen) < _DEEPEST else []
             if not kind and not callees:
@@ -101,13 +103,25 @@ class Events:
                 kind = self._given_mode(inner, kind, given) if kind in ("train", "eval") else kind
                 yield TrainingEvent(kind, inner, top or inner, above + branches)
             for function in callees:
-                if function not in seen and function.name not in ("__init__",):
+                if isinstance(inner, ast.Call) and function not in seen and function.name != "__init__":
                     its = given_constants(self.script, function, inner, given)
                     yield from self._inside(function, top or inner, above + branches, seen | {function}, its)
 
     def left_out(self, node: ast.AST, function: Function, given: Given) -> bool:
         """Whether a call with these constants never comes to this node of the function."""
         return _decided_against(self._branches(node, function), given)
+
+    def _own(self, scope: ast.AST) -> tuple[list[ast.AST], list[int]]:
+        """What does something in a scope itself, or may call something that does, in order, and where each begins."""
+        if scope not in self._in_scope:
+            own = [
+                node
+                for node in self.script.within(scope, ast.Call, ast.Assign)
+                if self.script.scopes[node] is scope
+                and (node in self._kinds or (isinstance(node, ast.Call) and self.values.callees(node)))
+            ]
+            self._in_scope[scope] = own, [self.script.begin[node] for node in own]
+        return self._in_scope[scope]
 
     @staticmethod
     def _given_mode(call: ast.AST, kind: Kind, given: Given) -> Kind:

@@ -32,7 +32,7 @@ def given_constants(script: Script, function: Function, call: ast.Call, outer: G
             found[name] = outer[value.id]
     if not found:
         return found  # most calls
-    bound = {n.id for n in script.within(function, ast.Name) if not isinstance(n.ctx, ast.Load)}
+    bound = script.names_bound_in(function)
     return {name: value for name, value in found.items() if name not in bound}
 
 

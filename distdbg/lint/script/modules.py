@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from distdbg.lint.script.parsing import UnreadableScript, parse
-from distdbg.lint.script.script import File, ImportedCode, Script, children
+from distdbg.lint.script.script import File, ImportedCode, Script
 from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
@@ -68,7 +68,7 @@ def _module(file: File) -> Module:
     pieces: list[Piece] = []
     defines: dict[str, tuple[Piece, ...]] = {}
     for place, statement in enumerate(file.tree.body):
-        mentions = tuple(dict.fromkeys(map(sys.intern, _mentioned(statement))))
+        mentions = tuple(dict.fromkeys(map(sys.intern, _mentioned(file, statement))))
         lines = (statement.end_lineno or statement.lineno) - statement.lineno + 1
         piece = Piece(place, mentions, file.text_of(statement), lines, _is_model(statement))
         pieces.append(piece)
@@ -99,28 +99,14 @@ class Joined:
     consulted: frozenset[str]
 
 
-def _mentioned(node: ast.AST) -> Iterator[str]:
-    todo = [node]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, ast.Name):
-            yield one.id
-        elif isinstance(one, ast.Attribute) and isinstance(one.value, (ast.Name, ast.Attribute)):
-            whole = _dotted(one)
-            if whole:
-                yield whole
-                continue
-            todo.append(one.value)
-        else:
-            todo += children(one)
-
-
-def _dotted(node: ast.expr) -> str:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+def _mentioned(file: File, statement: ast.stmt) -> Iterator[str]:
+    """Names, and dotted names as written, the last one first."""
+    nodes = file.nodes(statement)
+    for name in reversed(nodes.of_kind(ast.Name)):
+        dotted, outer = name.id, nodes.parents[name]
+        while isinstance(outer, ast.Attribute):
+            dotted, outer = f"{dotted}.{outer.attr}", nodes.parents[outer]
+        yield dotted
 
 
 class Modules:
@@ -134,6 +120,11 @@ class Modules:
         self._places: dict[tuple[str, str], tuple[Place | None, frozenset[str]]] = {}
         self._words = {word for path in texts for word in PurePosixPath(path).with_suffix("").parts}
         self._by_place = {PurePosixPath(path).as_posix(): path for path in texts if path.endswith(".py")}
+        #: every folder that has a file, somewhere, and every file without its ending
+        self._places_of_files = {
+            part for place in self._by_place for part in (place[:-3], *map(str, PurePosixPath(place).parents))
+        }
+        self._folders: dict[str, list[str]] = {}
 
     def file(self, path: str) -> File:
         """A file with its tree, which is kept while it is among the last ones. Raises UnreadableScript."""
@@ -184,16 +175,23 @@ class Modules:
         dots, parts = len(dotted) - len(name), name.split(".")
         if parts[0] not in self._words:
             return None
-        folder = PurePosixPath(importer).parent
-        folders = [folder, *folder.parents] if not dots else [*([folder, *folder.parents][dots - 1 : dots])]
-        for above in map(str, folders):
+        folders = self._folders_above(importer)
+        for above in folders if not dots else folders[dots - 1 : dots]:
+            if above + parts[0] not in self._places_of_files:
+                continue  # most folders
             for count in range(len(parts), 0, -1):
-                base = "/".join(parts[:count])
-                base = base if above == "." else f"{above.rstrip('/')}/{base}"
+                base = above + "/".join(parts[:count])
                 for candidate in (f"{base}.py", f"{base}/__init__.py"):
                     if candidate in self._by_place and self._by_place[candidate] != importer:
                         return self._by_place[candidate], ".".join(parts[count:])
         return None
+
+    def _folders_above(self, path: str) -> list[str]:
+        """Its folder and all above that one, as what a path in each begins with."""
+        if path not in self._folders:
+            above = map(str, PurePosixPath(path).parents)
+            self._folders[path] = ["" if one == "." else f"{one.rstrip('/')}/" for one in above]
+        return self._folders[path]
 
     def place(self, importer: str, dotted: str, depth: int = 0) -> tuple[Place | None, frozenset[str]]:
         """Where an imported name is defined, through modules that only re-export it, and the files that say so."""

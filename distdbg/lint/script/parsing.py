@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 import warnings
+from contextlib import suppress
 
 #: Larger ones are generated, or no scripts at all.
 MOST_BYTES = 4_000_000
@@ -45,6 +47,16 @@ def parse(text: str) -> ast.Module:
         raise UnreadableScript(str(error)) from None
     except (RecursionError, MemoryError):
         raise UnreadableScript("its expressions are nested too deeply") from None
+
+
+def check_readable(text: str) -> None:
+    """Whether it is a script, without its tree, which takes longer to build than to check. Raises UnreadableScript."""
+    if len(text) < MOST_BYTES and "\0" not in text:
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            symtable.symtable(text, "<unknown>", "exec")
+            return
+    parse(text)  # also `return` outside of a function: a tree it has
 
 
 def _without_type_parameters(text: str) -> str:

@@ -38,16 +38,16 @@ def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     return _FIELDS[kind]
 
 
-def children(node: ast.AST) -> list[ast.AST]:
-    """What ast.iter_child_nodes gives, without what no rule asks for."""
-    found: list[ast.AST] = []
-    for name in reversed(_fields(type(node))):
-        value = getattr(node, name, None)
-        if type(value) is list:
-            found += [v for v in value if v is not None]  # `**more` in a dict has no key
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+#: of each kind of node the fields that hold statements, the last one first
+_BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {}
+
+
+def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+    if kind not in _BLOCKS:
+        holds = issubclass(kind, (ast.mod, ast.stmt, ast.ExceptHandler, ast.match_case))
+        blocks = ("cases", "handlers", "finalbody", "orelse", "body") if holds else ()
+        _BLOCKS[kind] = tuple(name for name in blocks if name in kind._fields)
+    return _BLOCKS[kind]
 
 
 class StatementNodes:
@@ -62,6 +62,9 @@ class StatementNodes:
         #: the place behind the last node inside
         self.ends: list[int] = []
         self._walk(statement)
+
+    def of_kind(self, kind: type[ast.AST]) -> list[Any]:
+        return self.kinds[kind][0] if kind in self.kinds else []
 
     def _walk(self, statement: ast.stmt) -> None:
         """The innermost loop of everything: a number on the stack closes the node of this place."""
@@ -101,7 +104,7 @@ class StatementNodes:
 
 def split_lines(text: str) -> list[str]:
     """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
-    return re.split(r"\r\n|\r|\n", text)
+    return re.split(r"\r\n|\r|\n", text) if "\r" in text else text.split("\n")
 
 
 @dataclass(eq=False)
@@ -132,8 +135,8 @@ class File:
                 base = "." * node.level + (f"{node.module}." if node.module else "")
                 found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names}
             else:
-                blocks = [getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases")]
-                todo += [s for block in reversed(blocks) if isinstance(block, list) for s in reversed(block)]
+                for name in _blocks(type(node)):
+                    todo += reversed(getattr(node, name))
         return found
 
     @cached_property
@@ -177,6 +180,7 @@ class Script:
         self.imported = imported
         self.links = links or {}
         self._linked: dict[ast.AST, tuple[ast.Module, str] | None] = {}
+        self._bound_in: dict[Function, set[str]] = {}
         self.files = {f.tree: f for f in (file, *(code.file for code in imported))}
         self.text = "\n".join([file.text, *(code.file.text_of(s) for code in imported for s in code.statements)])
         self.parents: dict[ast.AST, ast.AST] = {}
@@ -227,6 +231,13 @@ class Script:
         if len(kinds) > 1:
             found.sort(key=self.begin.__getitem__)
         return found
+
+    def names_bound_in(self, function: Function) -> set[str]:
+        """Names that it or a nested function binds or deletes; its parameters are not among them."""
+        if function not in self._bound_in:
+            names = self.within(function, ast.Name)
+            self._bound_in[function] = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        return self._bound_in[function]
 
     def contains(self, outer: ast.AST, inner: ast.AST) -> bool:
         return self.begin[outer] <= self.begin[inner] < self.end[outer]

@@ -21,7 +21,7 @@ _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"DistributedSampler|loader|(?:^|_)dl$", re.IGNORECASE),
-         re.compile(f"{RANK_WORDS.pattern}|DistributedSampler", re.IGNORECASE))  # fmt: skip
+         (RANK_WORDS, re.compile("DistributedSampler", re.IGNORECASE)))  # fmt: skip
 FIXES = True
 
 #: calls that keep or ask a sampler, and leave its epoch alone
