@@ -1,9 +1,10 @@
 """What slicing a checkpoint costs: distdbg's byte ranges, safetensors' own safe_open + save_file, and load-and-save.
 
-A Llama of 48 layers in 21 shards, two kept. Each way runs in a process of its own; wall seconds, bytes read from the
-weights and peak memory. Importing torch is part of what a way needs. The last rows are what people type,
-from_pretrained(num_hidden_layers=2) with save_pretrained, and the whole command: it probes and verifies in a child
-process, which is in its seconds and its peak.
+A Llama of 32 layers in 21 shards, two kept. Each way runs in a process of its own; wall seconds, seconds of CPU, bytes
+read from the weights and the peak memory of the largest process. Importing torch is part of what a way needs. The last
+rows are what people type, from_pretrained(num_hidden_layers=2) with save_pretrained, and the whole command: it probes
+and verifies in a child process, which is in its seconds and its peak; these run in turn, and the ratio is the median of
+the runs' ratios.
 
     python benchmarks/shrink_copy.py [--gb 1.0] [--runs 3]
 """
@@ -19,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdbg.shrink.checkpoint.tensors import render_header
 
-LAYERS, SHARDS = 48, 21
+LAYERS, SHARDS = 32, 21
 HEAD = 128
 
 WAYS = {
@@ -76,7 +78,8 @@ model = transformers.AutoModelForCausalLM.from_pretrained(src, num_hidden_layers
 model.save_pretrained(dst)
 print(sum(p.nbytes for p in model.parameters()))
 """
-WAYS["distdbg, first and last"] = WAYS["distdbg, first two"].replace("KEPT", "[0, 47]")
+COMMON = "the user's two lines"
+WAYS["distdbg, first and last"] = WAYS["distdbg, first two"].replace("KEPT", f"[0, {LAYERS - 1}]")
 
 
 def main() -> None:
@@ -88,25 +91,39 @@ def main() -> None:
         source = Path(folder, "model")
         kept = make(source, options.gb)
         print(f"{options.gb:g} GB in {SHARDS} shards, {LAYERS} layers; kept: {kept / 1e6:.1f} MB")
-        print(f"{'way':<26}{'seconds (median)':>18}{'MB read':>10}{'peak MB':>10}")
+        print(f"{'way':<26}{'seconds':>10}{'CPU s':>8}{'MB read':>10}{'peak MB':>10}")
         for way, code in WAYS.items():
             results = [measure(code, source, Path(folder, f"out-{run}")) for run in range(options.runs)]
             for run in range(options.runs):
                 subprocess.run(["rm", "-rf", str(Path(folder, f"out-{run}"))], check=True)
             show(way, results)
-        rows: dict[str, list[tuple[float, int, float]]] = {}
+        rows: dict[str, list[Cost]] = {}
         for run in range(options.runs):  # in turn: a machine may have other things to do
             out = Path(folder, f"out-{run}")
-            rows.setdefault("the user's two lines", []).append(measure(TWO_LINES, source, out / "two-lines"))
+            rows.setdefault(COMMON, []).append(measure(TWO_LINES, source, out / "two-lines"))
             rows.setdefault("the command, verified", []).append(command(source, out / "verified"))
             rows.setdefault("the command, --no-verify", []).append(command(source, out / "fast", "--no-verify"))
+            subprocess.run(["rm", "-rf", str(out)], check=True)
         for way, results in rows.items():
-            show(way, results)
+            show(way, results, rows[COMMON])
 
 
-def show(way: str, results: list[tuple[float, int, float]]) -> None:
-    seconds = statistics.median(r[0] for r in results)
-    print(f"{way:<26}{seconds:>18.2f}{results[0][1] / 1e6:>10.1f}{max(r[2] for r in results):>10.0f}")
+@dataclass(frozen=True)
+class Cost:
+    wall: float
+    cpu: float
+    read: int
+    peak: float
+
+
+def show(way: str, results: list[Cost], beside: list[Cost] | None = None) -> None:
+    wall, cpu = (statistics.median(values) for values in zip(*((r.wall, r.cpu) for r in results), strict=True))
+    line = f"{way:<26}{wall:>10.2f}{cpu:>8.2f}{results[0].read / 1e6:>10.1f}{max(r.peak for r in results):>10.0f}"
+    if beside is not None:
+        ratios = sorted(a.wall / b.wall for a, b in zip(results, beside, strict=True))
+        line += f"   x {statistics.median(ratios):.2f} wall ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        line += f", x {statistics.median(a.cpu / b.cpu for a, b in zip(results, beside, strict=True)):.2f} CPU"
+    print(line)
 
 
 def make(folder: Path, gigabytes: float) -> int:
@@ -141,29 +158,28 @@ def make(folder: Path, gigabytes: float) -> int:
     return sum(size for n, size in sizes.items() if "layers" not in n or int(n.split(".")[2]) in (0, 1))
 
 
-def command(source: Path, out: Path, *options: str) -> tuple[float, int, float]:
+def command(source: Path, out: Path, *options: str) -> Cost:
     """As `measure`, of `distdbg shrink-model` as a person calls it."""
-    begin = time.monotonic()
     words = [sys.executable, "-m", "distdbg", "shrink-model", str(source), str(out), "--layers", "2", *options]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    seconds = time.monotonic() - begin
-    return seconds, json.loads((out / "shrink.json").read_text())["bytes_read"], usage.ru_maxrss / 1e3
+    cost = waited_for(subprocess.Popen(words, stdout=subprocess.DEVNULL), time.monotonic())
+    return replace(cost, read=json.loads((out / "shrink.json").read_text())["bytes_read"])
 
 
-def measure(code: str, source: Path, out: Path) -> tuple[float, int, float]:
-    """(wall seconds, bytes that the way says it read, peak resident MB) of a fresh process."""
+def measure(code: str, source: Path, out: Path) -> Cost:
+    """Of a fresh process; it prints how many bytes it read."""
     text = f"src, dst, KEPT = {str(source)!r}, {str(out)!r}, [0, 1]\n{code}"
     begin = time.monotonic()
     process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
     assert process.stdout is not None
     read = int(process.stdout.read())
+    return replace(waited_for(process, begin), read=read)
+
+
+def waited_for(process: subprocess.Popen[bytes], begin: float) -> Cost:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
-    return time.monotonic() - begin, read, usage.ru_maxrss / 1e3
+    return Cost(time.monotonic() - begin, usage.ru_utime + usage.ru_stime, 0, usage.ru_maxrss / 1e3)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,10 @@ SECONDS_TO_END = 5.0
 
 def ask(task: str, **arguments: Any) -> Any:
     """The child's result. Raises what it raised; ToolMissing where torch or transformers are not installed."""
-    child = _idle.pop() if _idle else _ProbeProcess()
-    if child.began != _surroundings():
-        child.end()
-        child = _ProbeProcess()
+    child = _taken()
     try:
-        found = child.answer({"task": task, **arguments})
+        child.send({"task": task, **arguments})
+        found = child.answer()
     except BaseException:  # also an interruption: nobody waits for what it is at
         child.end()
         raise
@@ -39,6 +37,22 @@ def ask(task: str, **arguments: Any) -> Any:
         kind = getattr(errors, found["error"]["class"], errors.DistdbgError)
         raise kind(found["error"]["message"], found["error"]["remedy"])
     return found["result"]
+
+
+def tell(task: str, **arguments: Any) -> None:
+    """Let the child begin with what a later question needs. Nobody waits for it, and what it raises is lost: the
+    question raises it again."""
+    child = _taken()
+    child.send({"task": task, **arguments})
+    _idle.append(child)
+
+
+def _taken() -> _ProbeProcess:
+    child = _idle.pop() if _idle else _ProbeProcess()
+    if child.began != _surroundings():
+        child.end()
+        child = _ProbeProcess()
+    return child
 
 
 def dismiss() -> None:
@@ -50,6 +64,7 @@ def dismiss() -> None:
 class _ProbeProcess:
     def __init__(self) -> None:
         self.began = _surroundings()
+        self._sent = 0
         answers, theirs = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the child lives
         self._folder = tempfile.TemporaryDirectory(prefix="distdbg-shrink-", ignore_cleanup_errors=True)
@@ -65,13 +80,19 @@ class _ProbeProcess:
         self._answers = os.fdopen(answers, "rb")
         atexit.register(self.end)
 
-    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Raises DistdbgError where it ended over the question."""
+    def send(self, question: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # then there is no answer either
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
-        line = self._answers.readline()
+        self._sent += 1
+
+    def answer(self) -> dict[str, Any]:
+        """To what was sent last. Raises DistdbgError where it ended over a question."""
+        line = b""
+        while self._sent:
+            line = self._answers.readline()
+            self._sent = self._sent - 1 if line else 0
         if not line:
             self._process.wait()
             self._said.seek(0)

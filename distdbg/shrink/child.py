@@ -19,6 +19,7 @@ from distdbg.errors import DistdbgError
 
 #: name of a task -> the function that does it, `module:function`; it takes the task's arguments as one dict
 TASKS = {
+    "load": "distdbg.shrink.probe.loading:load",
     "probe": "distdbg.shrink.probe.task:probe",
     "random": "distdbg.shrink.probe.task:random_weights",
     "memory": "distdbg.shrink.estimate.tracking:run",
@@ -26,6 +27,7 @@ TASKS = {
     "distributed": "distdbg.shrink.checkpoint.plain_dcp:run",
     "megatron": "distdbg.shrink.checkpoint.megatron_torch:run",
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
+    "layers": "distdbg.shrink.verify.task:begin_layers",
     "verify": "distdbg.shrink.verify.task:verify",
     "smoke": "distdbg.shrink.verify.smoke:smoke",
     "costs": "distdbg.shrink.verify.task:costs",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.card import CARD, card
+from distdbg.shrink.checking import begun
 from distdbg.shrink.checkpoint.config_file import (
     CONFIG,
     code_and_config,
@@ -20,7 +22,6 @@ from distdbg.shrink.checkpoint.config_file import (
     refuse_absent_layers,
     refuse_untrusted,
 )
-from distdbg.shrink.checkpoint.config_leaves import changed
 from distdbg.shrink.checkpoint.other_files import copy_others, others
 from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.checkpoint.places import places_of
@@ -30,7 +31,7 @@ from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
 from distdbg.shrink.checkpoint.tensors import Tensor, tensors_of
 from distdbg.shrink.checkpoint.uniform import uniform_layout
-from distdbg.shrink.checkpoint.weights_check import compared, only_nan
+from distdbg.shrink.checkpoint.weights_check import only_nan
 from distdbg.shrink.checkpoint.writing import (
     RECORD,
     SILENT,
@@ -41,6 +42,7 @@ from distdbg.shrink.checkpoint.writing import (
     write_public_json,
 )
 from distdbg.shrink.estimate.extrapolating import extrapolated
+from distdbg.shrink.small_config import edited, narrower
 from distdbg.shrink.tokenizer import has_only_other_forms, lay_out_tokenizer, write_tokenizer
 from distdbg.whole_file import write_whole
 
@@ -85,7 +87,7 @@ def make(
     if any(one["random"] for one in probe["narrowed"]):  # a part of a row is no smaller model
         order, tensors, pickled = replace(order, random=True), None, []
         probe["modules"] = {}
-    small_config = _with(_narrower(config, probe), probe["edits"], probe)
+    small_config = edited(narrower(config, probe), probe["edits"], probe)
     kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
     taken: list[Piece] = []
     dropped: list[str] = []
@@ -99,12 +101,14 @@ def make(
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)
     plan = hashlib.sha256(repr((small_config, taken, order)).encode()).hexdigest()
-    with staged(destination, plan) as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(staged(destination, plan))
         _other_files(source, folder, probe, kept, modules)
         write_public_json(folder / CONFIG, small_config)
+        unchecked = order.verify == "none"
+        checks = None if unchecked else stack.enter_context(begun(source, folder, probe, trust=order.trust))
         if order.random:
-            with progress.stage("making random weights"):
-                ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
+            _write_random(folder, destination, order, progress)
         elif not pickled:
             write_files(source, files, folder, progress.counter(total))
         if pickled:
@@ -113,13 +117,22 @@ def make(
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if not order.random and only_nan(folder):
             made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
-        if order.verify != "none":
+        if checks is not None:
             with progress.stage("comparing every kept layer with the one it represents"):
-                made["verified"] = verified(source, folder, probe, taken, order)
-        there = (source.small(CARD) or b"").decode(errors="replace")
-        write_whole(folder / CARD, card(made, _name_of(source), there), private=False)
-        write_public_json(folder / RECORD, made)
+                made["verified"] = checks.verified(taken, everything=order.verify == "full", smoke=order.smoke)
+        _write_about(source, folder, made)
     return made
+
+
+def _write_random(folder: Path, destination: Path, order: ShrinkRequest, progress: ShrinkProgress) -> None:
+    with progress.stage("making random weights"):
+        ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
+
+
+def _write_about(source: CheckpointSource, folder: Path, made: Mapping[str, Any]) -> None:
+    there = (source.small(CARD) or b"").decode(errors="replace")
+    write_whole(folder / CARD, card(made, _name_of(source), there), private=False)
+    write_public_json(folder / RECORD, made)
 
 
 def _name_of(source: CheckpointSource) -> str:
@@ -189,44 +202,6 @@ def _pickled(
     return found
 
 
-def verified(
-    source: CheckpointSource, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: ShrinkRequest
-) -> dict[str, str]:
-    """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
-    origins = probe.get("pickled", {}).get("origins") or {piece.name: piece.source.name for piece in taken}
-    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
-        code_and_config(source, Path(full), trust=order.trust)
-        vocabulary = [one for one in probe["narrowed"] if one["axis"] == "vocab" and one["rows"]]
-        if vocabulary:
-            lay_out_tokenizer(source, Path(full))
-        narrower = _narrower(read_config(source), probe)
-        write_whole(Path(full) / CONFIG, json.dumps(narrower))
-        found: dict[str, str] = ask(
-            "verify",
-            full=full,
-            small=str(folder),
-            stacks=probe["stacks"],
-            entries=probe["entries"],
-            trust=order.trust,
-            everything=order.verify == "full",
-            tied=probe["tied"],
-            tokens=vocabulary[0]["rows"] if vocabulary else [],
-            rows=int(vocabulary[0]["from"]) if vocabulary else 0,
-            origins=origins,
-            sources=sorted(probe["modules"]) or probe.get("pickled", {}).get("sources", []),
-        )
-    if taken:
-        found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
-    if order.smoke:
-        found["smoke_test"] = ask("smoke", small=str(folder), trust=order.trust)
-    failed = {check: said for check, said in found.items() if said.startswith("fail")}
-    if failed:
-        check, said = next(iter(failed.items()))
-        raise Refused(f"the small model is not faithful: {check}: {said.removeprefix('fail: ')}",
-                      "Keep other layers (--keep, --layers); --no-verify writes it all the same.")  # fmt: skip
-    return found
-
-
 def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -> dict[str, float]:
     """Parameters, forward FLOPs and activation bytes of the full model, from the small one's layers.
 
@@ -262,21 +237,3 @@ def probed(source: CheckpointSource, order: ShrinkRequest, stored: Iterable[str]
             stored=list(stored),
         )
     return found
-
-
-def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with the probe's edits, and the same for a leaf's other name where the config uses that.
-
-    An entry of a list that the config does not write out cannot be set alone: the probe knows the whole list.
-    """
-    other = {new: old for old, new in probe["aliases"].items()}
-    wanted = {tuple(path): value for path, value in edits}
-    same = {(other[path[0]],): value for path, value in wanted.items() if len(path) == 1 and path[0] in other}
-    return changed(config, wanted | {path: value for path, value in same.items() if path[0] in config})
-
-
-def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
-    """The source's config with fewer experts, rows, width: what the small model's layers are compared with."""
-    for narrowed in probe["narrowed"]:
-        config = _with(config, narrowed["edits"], probe)
-    return config

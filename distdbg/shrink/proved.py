@@ -24,6 +24,7 @@ _OF_THE_FILES = {
     "names_and_shapes": "transformers finds every tensor{}",
     "save_and_reload": "transformers saves it as it was, bit for bit",
     "tokenizer": "the tokenizer has the rows' ids{}",
+    "processor": "transformers loads its processor{}",
     "smoke_test": "it runs{}",
 }
 

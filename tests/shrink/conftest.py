@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from distdbg.shrink import asking, making
+from distdbg.shrink import asking, checking, making
 from distdbg.shrink.checkpoint import plain
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.estimate import estimating
@@ -27,5 +27,6 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(task: str, **arguments):
         return json.loads(json.dumps(resolve_name(TASKS[task])(json.loads(json.dumps(arguments)))))
 
-    for module in (making, estimating, plain):
+    for module in (making, checking, estimating, plain):
         monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(checking, "tell", lambda task, **arguments: None)

@@ -70,14 +70,9 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     adapter's folder, a .safetensors or torch.save file, or a distributed checkpoint's folder. DST must not exist, or be
     empty. DST/shrink.json lists what was kept, renumbered, sliced, dropped and verified.
     """
-    from distdbg.shrink import pushing
-    from distdbg.shrink.anatomy import anatomy_lines
-    from distdbg.shrink.checkpoint.opening import open_source
     from distdbg.shrink.checkpoint.plain import plain_kind
     from distdbg.shrink.checkpoint.plain_names import PlainOrder
     from distdbg.shrink.choosing import refuse_bad_syntax
-    from distdbg.shrink.estimate.extrapolating import extrapolation_lines
-    from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
     refuse_bad_syntax(keep)
     narrower = (experts, vocab, width, size) != (None,) * 4
@@ -101,6 +96,14 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if pattern is not None:
         raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
                          "Leave it out.")  # fmt: skip
+    _begin_to_load(no_verify=no_verify)  # the rest of this command loads meanwhile
+
+    from distdbg.shrink import pushing
+    from distdbg.shrink.anatomy import anatomy_lines
+    from distdbg.shrink.checkpoint.opening import open_source
+    from distdbg.shrink.estimate.extrapolating import extrapolation_lines
+    from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
+
     order = ShrinkRequest(
         _layers(layers),
         keep,
@@ -140,6 +143,14 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
             costs = full_costs(dst, made, tokens, trust_remote_code)
         for line in extrapolation_lines(costs, tokens):
             click.echo(line)
+
+
+def _begin_to_load(*, no_verify: bool) -> None:
+    """Start the process that loads torch; without verification it may not be needed."""
+    from distdbg.shrink.asking import tell
+
+    if not no_verify:
+        tell("load")
 
 
 def _plain(src: str, dst: Path | None, order: PlainOrder, *, as_json: bool) -> None:

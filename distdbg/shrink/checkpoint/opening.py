@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from distdbg.errors import Refused, ToolMissing, UsageError, install_extra
-from distdbg.shrink.checkpoint.http_source import Server
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
@@ -15,6 +14,8 @@ _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
 def open_source(name: str) -> CheckpointSource:
     """Raises UsageError where the name is nothing that can be read, Refused where it is a GGUF file."""
     if re.match(r"https?://", name):
+        from distdbg.shrink.checkpoint.http_source import Server
+
         return Server(name.removesuffix("config.json").rstrip("/") + "/")
     path = Path(name)
     if path.is_dir():
@@ -46,6 +47,8 @@ class OneConfig(Folder):
 
 def _hub(name: str) -> CheckpointSource:
     """The cache where the whole model lies there; else the hub itself, by ranges."""
+    from distdbg.shrink.checkpoint.http_source import Server
+
     try:
         import huggingface_hub as hub
     except ImportError:

@@ -9,6 +9,7 @@ from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 from distdbg.shrink.probe.building import open_builder
 from distdbg.shrink.probe.conversions import module_names
+from distdbg.shrink.probe.loading import load
 from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 from distdbg.shrink.probe.shrinking import WantedLayers, shrink
@@ -36,6 +37,7 @@ def quiet() -> None:
     import logging
     import warnings
 
+    load({})
     import transformers
 
     warnings.simplefilter("ignore")

@@ -30,7 +30,7 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[KeptStac
     A model that takes an image or a sound gets one, within a text where it can. Layers that this does not reach get
     another pass, with inputs that reach them.
 
-    sampled: of the layers of a kind that are not kept, the first, the middle and the last stand for all.
+    sampled: of the layers of a kind that are not kept, the last stands for all.
     """
     alike = {path for stack in stacks for path in stack.in_between()} if sampled else set()
     a: ByLayer = {}

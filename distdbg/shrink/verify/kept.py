@@ -33,12 +33,11 @@ class KeptStack:
             yield from ((layer, here) for layer in kind if here and layer not in here)
 
     def in_between(self) -> Iterator[str]:
-        """Paths of layers that are not kept, without the first, the middle and the last of each kind: what depends on
-        a layer's place shows in these."""
+        """Paths of layers that are not kept, without the last of each kind: what depends on a layer's place shows in
+        that."""
         for kind in self.kinds:
             others = [layer for layer in kind if layer not in self.kept]
-            shown = {others[at] for at in (0, len(others) // 2, -1)} if others else set()
-            yield from (f"{self.path}.{layer}" for layer in others if layer not in shown)
+            yield from (f"{self.path}.{layer}" for layer in others[:-1])
 
     def here(self, name: str) -> list[str]:
         """What a parameter of the full model's stack is called in the small one: several names where its layer is kept

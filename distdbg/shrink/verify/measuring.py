@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from distdbg.shrink.verify.values import KnownValues, operator_mode, tensors_in
@@ -110,11 +111,15 @@ def _counting(found: Measured, inside: list[str]) -> Any:
             cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
             found.flops[inside[-1] if inside else ""] += cost
         if inside:
-            shapes = ",".join(str(list(t.shape)) for t in tensors_in(result))
-            found.ops[inside[-1]][f"{function} {shapes}"] += 1
+            found.ops[inside[-1]][_operation(function, tuple(t.shape for t in tensors_in(result)))] += 1
         return result
 
     return operator_mode(count)
+
+
+@cache
+def _operation(function: Any, shapes: tuple[Any, ...]) -> str:
+    return f"{function} {','.join(str(list(shape)) for shape in shapes)}"
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from distdbg.shrink.checkpoint.config_file import CONFIG
 from distdbg.shrink.probe.building import Builder, in_short, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
@@ -18,38 +20,68 @@ from distdbg.shrink.verify.kept import PASS, KeptStack, kept_of
 from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.modalities import compare_gradients, modalities
 from distdbg.shrink.verify.names import compare_names, lacking
+from distdbg.shrink.verify.processing import has_processor, try_processor
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.tokenizing import compare_tokenizers
 from distdbg.shrink.verify.values import runnable
 
 
+def begin_layers(task: dict[str, Any]) -> None:
+    """Begin with the checks of the layers, which need no weights; `verify` of the same folders has their results.
+
+    `task`: full (folder with the source's config), small (folder with the small one's), stacks, entries, trust.
+    """
+    _begun[_name(task)] = _LayerChecks(task)
+
+
 def verify(task: dict[str, Any]) -> dict[str, str]:
-    """`task`: full (folder with the source's config), small (folder that was written), stacks, entries, trust,
-    everything, tied, origins, sources (see `compare_names`), tokens (the old id of each new one; none: all stayed),
-    rows (how many there were).
+    """`task`: as of `begin_layers`, and everything, tied, origins, sources (see `compare_names`), tokens (the old id of
+    each new one; none: all stayed), rows (how many there were). The small model's weights are in its folder.
 
     Check -> `pass`, `fail: …` or `not run, because …`.
     """
-    quiet()
-    full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
-    stacks = kept_of(task["stacks"], task["entries"])
-    beside = ChecksAside(
-        lambda: _attempt(
-            lambda: {"collectives": compare_collectives(full, small, stacks, sampled=True)}, ("collectives",)
-        )
-    )
-    found = {"kinds": _kinds(full, small, stacks)}
-    found |= _attempt(
-        lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients", "each_layer")
-    )
-    alike = all(said == PASS for said in found.values())
-    if any(modalities(full.bare)):
-        found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
-    found |= _of_the_files(task, full, small, stacks)
-    found |= beside.result()
-    if not alike:  # then one layer does not stand for another
-        found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
+    checks = _begun.pop(_name(task), None) or _LayerChecks(task)
+    _begun.clear()
+    found = checks.found | _of_the_files(task, checks.full, checks.small, checks.stacks) | checks.collectives()
     return {check: found[check] for check in sorted(found, key=_place)}
+
+
+class _LayerChecks:
+    """Checks of the layers: one of them goes on in another process."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        quiet()
+        self.full, self.small = (open_builder(task[folder], task["trust"]) for folder in ("full", "small"))
+        self.stacks = kept_of(task["stacks"], task["entries"])
+        full, small, stacks = self.full, self.small, self.stacks
+        self._beside = ChecksAside(lambda: self._compared(sampled=True))
+        self.found = {"kinds": _kinds(full, small, stacks)}
+        self.found |= _attempt(
+            lambda: compare(on_meta(full), on_meta(small), stacks),
+            ("ops", "activation_bytes", "gradients", "each_layer"),
+        )
+        self._alike = all(said == PASS for said in self.found.values())
+        if any(modalities(full.bare)):
+            self.found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+
+    def collectives(self) -> dict[str, str]:
+        """Of some layers in the place of all, where one stands for another."""
+        found = self._beside.result()
+        return found if self._alike else self._compared(sampled=False)
+
+    def _compared(self, *, sampled: bool) -> dict[str, str]:
+        def check() -> dict[str, str]:
+            return {"collectives": compare_collectives(self.full, self.small, self.stacks, sampled=sampled)}
+
+        return _attempt(check, ("collectives",))
+
+
+#: what `verify` has not asked for yet: (config files, with their content) -> the checks
+_begun: dict[Any, _LayerChecks] = {}
+
+
+def _name(task: dict[str, Any]) -> Any:
+    return tuple((folder, Path(folder, CONFIG).read_bytes()) for folder in (task["full"], task["small"]))
 
 
 def _place(check: str) -> int:
@@ -59,7 +91,7 @@ def _place(check: str) -> int:
 
 #: `gradients` are also those with an image, a video or a sound
 _ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored_names", "collectives",
-          "names_and_shapes", "save_and_reload", "tokenizer")  # fmt: skip
+          "names_and_shapes", "save_and_reload", "tokenizer", "processor")  # fmt: skip
 
 
 def _of_the_files(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:
@@ -76,6 +108,8 @@ def _of_the_files(task: dict[str, Any], full: Builder, small: Builder, stacks: l
             },
             ("tokenizer",),
         )
+    if has_processor(task["small"]):
+        found |= _attempt(lambda: {"processor": try_processor(task["small"], task["trust"])}, ("processor",))
     absent = lacking(full, stacks, task["sources"])
     found |= _attempt(lambda: loads(task["small"], small, task["trust"], absent), ("names_and_shapes",))
     return found | _attempt(

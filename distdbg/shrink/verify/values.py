@@ -7,13 +7,13 @@ what a parameter has had a part in holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from distdbg.shrink.checkpoint.config_leaves import Config
 from distdbg.shrink.probe.building import Builder
-from distdbg.shrink.verify.repeated import PLAIN, repeated
+from distdbg.shrink.verify.repeated import PLAIN, Fakes, OnMeta, repeated
 
 
 class Ground(Protocol):
@@ -40,6 +40,9 @@ class Ground(Protocol):
 class Meta:
     device = "meta"
 
+    def __init__(self) -> None:
+        self._made = OnMeta()
+
     def is_empty(self, tensor: Any) -> bool:
         return bool(tensor.is_meta)
 
@@ -53,7 +56,7 @@ class Meta:
         return nullcontext()
 
     def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return repeated(function, args, kwargs)
+        return repeated(function, args, kwargs, self._made)
 
 
 class Fake:
@@ -64,7 +67,7 @@ class Fake:
     def __init__(self, mode: Any) -> None:
         from torch._subclasses import FakeTensor
 
-        self._mode, self._kind = mode, FakeTensor
+        self._mode, self._kind, self._made = mode, FakeTensor, Fakes(mode)
 
     def is_empty(self, tensor: Any) -> bool:
         return isinstance(tensor, self._kind)
@@ -88,7 +91,7 @@ class Fake:
             yield
 
     def unknown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return function(*args, **kwargs)  # which remembers by itself
+        return repeated(function, args, kwargs, self._made)
 
 
 Handler = Callable[[Any, Any, dict[str, Any]], Any]
@@ -115,7 +118,7 @@ class KnownValues:
         self._most = most
         self._fractions = _MOST_FRACTIONS
         self._known: dict[int, tuple[Any, Any]] = {}
-        self._asked = aten._local_scalar_dense
+        self._asked, self._device = aten._local_scalar_dense, torch.ops.prim.device.default
         #: functions whose second argument may be masks, which say by their content how much is taken
         self._indexed = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_)
 
@@ -154,6 +157,8 @@ class KnownValues:
     def call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The function's result, and its content where that of all tensors among its arguments is known; a number for
         `.item()`, which is the usual answer where nothing is known. Raises what the function raises."""
+        if function is self._device:  # fake tensors are asked at every turn
+            return args[0].fake_device if self._ground.is_empty(args[0]) else function(*args)
         if function._overloadpacket is self._asked and self._ground.is_empty(args[0]):
             return self._answer(args[0])
         if function._overloadpacket in self._indexed:
@@ -165,12 +170,15 @@ class KnownValues:
         from torch.utils._pytree import tree_map_only
 
         tensors = tensors_in((args, kwargs))
-        unknown = tensors and all(self._ground.is_empty(t) and self._content(t) is None for t in tensors)
-        if unknown and "device" not in kwargs:
-            return self._ground.unknown(function, args, kwargs)  # most calls
+        asked = _device(kwargs)
+        if asked is None and self._is_nothing_to_learn(tensors):  # most calls
+            result = self._ground.unknown(function, args, kwargs)
+            if function._schema.is_mutable:
+                for tensor in tensors:
+                    self._forget(tensor)
+            return result
         contents = {id(t): self.of(t) for t in tensors}
         known = all(c is not None for c in contents.values()) and self._is_plain(function, tensors)
-        asked = _device(kwargs)
 
         def really() -> Any:
             real_args, real_kwargs = tree_map_only(torch.Tensor, lambda t: contents[id(t)], (args, kwargs))
@@ -195,6 +203,15 @@ class KnownValues:
             for tensor in tensors:
                 self._forget(tensor)  # written to with what is not known
         return result
+
+    def _is_nothing_to_learn(self, tensors: list[Any]) -> bool:
+        """All of them hold nothing, and the content of one, or more, is not known."""
+        unknown = False
+        for tensor in tensors:
+            if not self._ground.is_empty(tensor):
+                return False
+            unknown = unknown or self._content(tensor) is None
+        return unknown
 
     def _answer(self, tensor: Any) -> Any:
         """What `.item()` gives of a tensor of one element."""
@@ -261,19 +278,20 @@ def tensors_in(value: Any) -> list[Any]:
     import torch
 
     found: list[Any] = []
-    _add_tensors(value, torch.Tensor, found)
+    _add_tensors((value,), torch.Tensor, found)
     return found
 
 
-def _add_tensors(value: Any, kind: type, found: list[Any]) -> None:
-    if isinstance(value, kind):
-        found.append(value)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _add_tensors(inner, kind, found)
-    elif type(value) not in PLAIN and isinstance(value, Mapping):
-        for inner in value.values():
-            _add_tensors(inner, kind, found)
+def _add_tensors(values: Iterable[Any], kind: type, found: list[Any]) -> None:
+    for value in values:
+        if type(value) in PLAIN:  # most are
+            continue
+        if isinstance(value, kind):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            _add_tensors(value, kind, found)
+        elif isinstance(value, Mapping):
+            _add_tensors(value.values(), kind, found)
 
 
 def operator_mode(call: Handler) -> Any:
@@ -281,6 +299,10 @@ def operator_mode(call: Handler) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # nothing is compiled here, and to tell torch so at each call takes time
+
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return call(function, args, kwargs or {})
 

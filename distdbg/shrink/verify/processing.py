@@ -1,0 +1,65 @@
+"""Verify that transformers loads the processor beside the small model, and that an image and a sound go through it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distdbg.shrink.probe.building import in_short
+from distdbg.shrink.verify.kept import PASS
+
+#: files of processors: of several modalities, of images or sounds, of videos
+_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+_SIDE, _SECONDS = 64, 1
+
+
+def has_processor(folder: str) -> bool:
+    return any(Path(folder, name).is_file() for name in _FILES)
+
+
+def try_processor(folder: str, trust: bool) -> str:
+    """`pass`, with what went through it, or `not run, because …`: the source's would not load, either."""
+    import transformers
+
+    try:
+        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
+    except Exception as error:
+        return f"not run, because {_missing(error) or f'transformers does not load the processor: {in_short(error)}'}"
+    passed: list[str] = []
+    for what, part, given in _parts(processor):
+        try:
+            part(given, return_tensors="np")
+        except Exception as error:
+            why = _missing(error) or f"{what} does not go through the processor: {in_short(error)}"
+            return f"not run, because {why}"
+        passed.append(what)
+    return f"{PASS}; {type(processor).__name__}" + (f", with {' and '.join(passed)}" if passed else "")
+
+
+def _parts(processor: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What a part of it is given, the part, and that."""
+    import numpy as np
+
+    images: Any = getattr(processor, "image_processor", None)
+    sounds: Any = getattr(processor, "feature_extractor", None)
+    if images is None and sounds is None:  # it is one itself
+        images = processor if "pixel_values" in getattr(processor, "model_input_names", ()) else None
+        sounds = processor if images is None and hasattr(processor, "sampling_rate") else None
+    if images is not None:
+        yield "an image", images, np.full((_SIDE, _SIDE, 3), 128, dtype=np.uint8)
+    if hasattr(sounds, "sampling_rate"):
+        rate = sounds.sampling_rate
+        silence = np.zeros(rate * _SECONDS, dtype=np.float32)
+        yield "a sound", lambda sound, **options: sounds(sound, sampling_rate=rate, **options), silence
+
+
+def _missing(error: Exception) -> str:
+    """Which package is not installed, where that is why."""
+    if not isinstance(error, ImportError):
+        return ""
+    if importlib.util.find_spec("PIL") is None and ("PIL" in str(error) or "illow" in str(error)):
+        return "pillow is not installed"
+    name = getattr(error, "name", None)
+    return f"{name} is not installed" if name else f"a package is missing: {in_short(error)}"
