@@ -13,6 +13,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.diagnosis.waits.modules_apart import modules_apart
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.findings import entry
@@ -31,7 +32,7 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands:
         return
     detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
-    cause = [detail, handled(evidence, found.ranks), waits]
+    cause = [detail, _modules(evidence, hang.dump, found), handled(evidence, found.ranks), waits]
     yield Finding(
         id=kind.value,
         severity="error",
@@ -72,7 +73,8 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
         severity="error",
         confidence="certain" if _recorded(evidence, found) else "likely",
         summary=f"{subject} {verb} {what}{others}: {sides}{place}",
-        cause=" ".join(filter(None, [_detail(evidence, found), f"{who(evidence, dead).capitalize()} failed because of "
+        cause=" ".join(filter(None, [_detail(evidence, found), _modules(evidence, dump, found),
+        f"{who(evidence, dead).capitalize()} failed because of "
         "it: gloo ends a rank that gets more bytes than it expects, and its peers lose the connection."])),
         remedy=remedy,
         ranks=found.ranks,
@@ -158,6 +160,18 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
             f"{who(evidence, found.ranks)} did not call it this time."
         )
     return ""
+
+
+def _modules(evidence: RunEvidence, dump: Dump, found: Divergence) -> str:
+    """Where in the model they parted, which may be before the operation that differs."""
+    few, many = (found.ranks, found.others) if found.others else (found.sides[0][1], found.sides[-1][1])
+    apart = modules_apart(dump, few[0], many[0])
+    if apart is None:
+        return ""
+    return (
+        f"They parted in FSDP2's collective {apart.number}: it was{apart.one} on {who(evidence, few)}, and"
+        f"{apart.other} on {who(evidence, many)}."
+    )
 
 
 def _without(record: RankRecord) -> str:

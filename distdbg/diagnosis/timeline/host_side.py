@@ -91,23 +91,21 @@ def _lock(seen: Seen) -> Standing | None:
     locked = seen.idle or seen.call in ("futex", "semop", "semtimedop", "restart_syscall")
     if not locked or seen.busy:
         return None
+    others = seen.other_threads(seen.rank.pid)
+    only = others[0] if len(others) == 1 else None
+    where = f" (thread {only.name or only.os_id} at {_place(only.user_frames[0])})" if only is not None else ""
     if seen.locks:
         outer = next(f for f in reversed(seen.library) if f.activity in LOCKS)
-        others = seen.other_threads(seen.rank.pid)
-        where = (
-            f" (thread {others[0].name or others[0].os_id} at {_place(others[0].user_frames[0])})"
-            if len(others) == 1
-            else ""
-        )
         return seen.stands(Doing.LOCK, f"waits for another thread in {outer.function}{where}")
     if seen.library and _ACQUIRES.search(seen.library[0].function):
         outer = next((f for f in seen.library if not _ACQUIRES.search(f.function)), seen.library[0])
-        return seen.stands(Doing.LOCK, f"waits for a lock in {outer.function}")
+        which = "the lock of an import" if outer.activity is Activity.IMPORT else f"a lock in {outer.function}"
+        return seen.stands(Doing.LOCK, f"waits for {which}{where}")
     if seen.library and seen.library[0].activity is Activity.LOGGING and _HANDLES.search(seen.library[0].function):
         # from Python 3.13 on it enters the lock itself
-        return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}")
+        return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}{where}")
     if _NATIVE_LOCK.search(seen.native) or (not seen.native and _LOCK_LINE.search(seen.line)):
-        return seen.stands(Doing.LOCK, "waits for a lock", sure=bool(seen.native))
+        return seen.stands(Doing.LOCK, f"waits for a lock{where}", sure=bool(seen.native))
     return None
 
 
