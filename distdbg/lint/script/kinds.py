@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 OPTIMIZER = re.compile(
     r"^(?:SGD|Adam|AdamW|Adamax|NAdam|RAdam|RMSprop|Adagrad|Adadelta|LBFGS|ASGD|Rprop|Adafactor|Lion|LAMB|LARS|"
@@ -40,3 +41,13 @@ WITH_PARAMETERS = {
 }  # fmt: skip
 #: names of what makes a model of several ranks
 WRAPPERS_OF_MODELS = frozenset({name for name, kind in KINDS.items() if kind in ("ddp", "fsdp")} | {"fully_shard"})
+
+
+@lru_cache(maxsize=10_000)
+def kind_by_name(last: str) -> str:
+    """The kind of what a call makes, by the last part of the name that it calls; empty for most."""
+    if last in KINDS:
+        return KINDS[last]
+    if last == "fully_shard":
+        return "fsdp"
+    return "optimizer" if OPTIMIZER.match(last) else "scheduler" if SCHEDULER.match(last) else ""

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
+from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object, other_names
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
@@ -146,14 +146,9 @@ class ValueFlow:
             bases = {self.script.dotted(b).rpartition(".")[2] for b in owner.bases}
             inherited = [KINDS[b] for b in bases if b in KINDS]
             return inherited[0] if inherited else "instance"
-        if last in KINDS:
-            return KINDS[last]
-        if last == "fully_shard":
-            return "fsdp"
-        if OPTIMIZER.match(last):
-            return "optimizer"
-        if SCHEDULER.match(last) and not self.functions_named(call.func):
-            return "scheduler"
+        its = kind_by_name(last)
+        if its and (its != "scheduler" or not self.functions_named(call.func)):
+            return its
         return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
 
     def class_named(self, node: ast.AST) -> ast.ClassDef | None:
@@ -344,7 +339,9 @@ class ValueFlow:
     def _resolve(self, call: ast.Call) -> Iterator[Function]:
         yield from self._by_name(call)
         for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
-            if isinstance(value, ast.Name) and value.id not in self._parameters(call):
+            if not isinstance(value, ast.Name) or value.id not in self._may_be_function:
+                continue  # most values
+            if value.id not in self._parameters(call):
                 yield from self.functions_named(value)
 
     def _parameters(self, node: ast.AST) -> set[str]:
@@ -357,8 +354,9 @@ class ValueFlow:
             made = self.class_named(function)
             if made is not None:
                 return self._methods(made, "__init__")
-            hidden = isinstance(function, ast.Name) and function.id in self._parameters(call)
-            return [] if hidden else self.functions_named(function) or self._by_another_name(function)
+            found = self.functions_named(function) or self._by_another_name(function)
+            hidden = found and isinstance(function, ast.Name) and function.id in self._parameters(call)
+            return [] if hidden else found
         return self._by_owner(function) if isinstance(function, ast.Attribute) else []
 
     def _by_another_name(self, function: ast.expr) -> list[Function]:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from distdbg.lint.rule import Context
@@ -117,8 +118,8 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
 
 
 def _of_a_helper(context: Context, call: ast.Call, name: str, last: str) -> Write | None:
-    saves = _HELPER.match(last) or (_WRITER.match(last) and _is_given_a_path(call))
-    helper = saves or _REMOVER.match(last) or (_CLEANER.match(last) and _is_given_a_path(call))
+    saves, removes, by_path = _helps(last)
+    helper = (saves or removes) and (not by_path or _is_given_a_path(call))
     if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
         return None
     if _asks_itself(context, call) or collective(context, call):
@@ -135,6 +136,18 @@ def _is_a_keeper(context: Context, call: ast.Call) -> bool:
         return False
     made = [value for value in context.values.bound(owner) if isinstance(value, ast.Call)]
     return not _asks_itself(context, call) and not any(map(context.ranks.mentions, made))
+
+
+@lru_cache(maxsize=10_000)
+def _helps(last: str) -> tuple[bool, bool, bool]:
+    """By its name: whether a helper saves, whether it removes, and whether only what is given a path does."""
+    if _HELPER.match(last):
+        return True, False, False
+    if _REMOVER.match(last):
+        return False, True, False
+    if _WRITER.match(last):
+        return True, False, True
+    return False, _CLEANER.match(last) is not None, True
 
 
 def _is_given_a_path(call: ast.Call) -> bool:
