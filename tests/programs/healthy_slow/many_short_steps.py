@@ -24,6 +24,7 @@ while go_on:
     optimizer.zero_grad()
     go_on = torch.tensor([float(time.monotonic() < end)])
     dist.all_reduce(go_on, op=dist.ReduceOp.MIN)  # all leave together
+    time.sleep(0.01)
 dist.barrier()
 del model, optimizer
 gc.collect()  # FSDP's modules and their hooks hold each other, and the group

@@ -1,6 +1,6 @@
 """Rank 0 tokenises the data set for half a minute, and the others wait for it in a barrier, before any step.
 
-Fools "three ranks in a barrier and one missing": rank 0 burns CPU and comes.
+Fools "three ranks in a barrier and one missing": rank 0 computes and comes.
 Quiet for: 25 s
 Verdict: none; exit: 0
 On two ranks.
@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 def tokenise(seconds):
     end, vocabulary = time.monotonic() + seconds, {}
     while time.monotonic() < end:
-        for word in ("to be or not to be that is the question " * 100).split():
+        for word in ("to be or not to be that is the question " * 4_000).split():
             vocabulary[word] = vocabulary.get(word, 0) + 1
+        time.sleep(0.03)  # its core is wanted by others, too
     return vocabulary
 
 

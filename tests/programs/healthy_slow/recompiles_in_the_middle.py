@@ -16,7 +16,9 @@ compiled = {8: True}
 def compile_for(length):
     end = time.monotonic() + 18
     while time.monotonic() < end:
-        hash(tuple(range(length * 1000)))
+        for _ in range(20):
+            hash(tuple(range(length * 1000)))
+        time.sleep(0.03)  # its core is wanted by others, too
     compiled[length] = True
 
 

@@ -16,7 +16,8 @@ def compile_kernels(seconds):
     end = time.monotonic() + seconds
     tried = 0
     while time.monotonic() < end:
-        tried += sum(value * value for value in range(10_000)) % 7
+        tried += sum(value * value for value in range(100_000)) % 7
+        time.sleep(0.02)  # its core is wanted by others, too
     return tried
 
 
