@@ -26,6 +26,7 @@ import inspect
 import json
 import os
 import pkgutil
+import re
 import runpy
 import signal
 import socket
@@ -44,14 +45,18 @@ _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: igno
 BOOT = f"{_PACKAGE}/worker/boot.py"
 #: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
 _STARTERS = (["-m", "distdbg"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
-#: Of ours, those that compute themselves, with as many threads as they like.
-_COMPUTE = {"memory", "overfit", "preflight", "replay", "shrink-model"}
+#: The code of a test that changes a figure of ours first, `python -c CODE launch …`
+_OUR_MAIN = re.compile(r"(?:import|from) distdbg\..*; from distdbg\.cli import main; main\(\)")
+#: Of ours (`memory analyze`), those that compute themselves, with as many threads as they like.
+_COMPUTE = {"analyze", "overfit", "preflight", "replay"}
 #: Of ours, what starts others on simulated devices, and computes nothing: a server with their libraries forks it, too.
 _ON_DEVICES = ["-m", "distdbg", "rehearse"]
 _LIBRARIES = "LD_LIBRARY_PATH"
 #: The module of the simulated devices that torch calls when it is imported
 _DEVICES = "gpu_box_shadow"
 _CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
+#: It makes small models, for which one thread is enough.
+_MODELS = ["-m", "distdbg.shrink.child"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
 _LOADED = (
@@ -120,14 +125,16 @@ def _starts_on_devices(words: list[str]) -> bool:
 
 def _is_starter(words: list[str]) -> bool:
     given = _arguments(words)
-    return any(given[: len(starter)] == starter for starter in _STARTERS) and not _COMPUTE & {*given[2:3]}
+    ours = given[:1] == ["-c"] and _OUR_MAIN.fullmatch(given[1]) is not None
+    return (ours or any(given[: len(s)] == s for s in _STARTERS)) and not _COMPUTE & {*given[2:4]}
 
 
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
     if not words or words[0] != sys.executable:
         return None
     if not _is_rank(words):  # the others compute nothing
-        if not _is_starter(words) and _arguments(words)[:1] != _CAPTURE:
+        given = _arguments(words)
+        if not _is_starter(words) and given[:1] != _CAPTURE and given[:2] != _MODELS:
             return None
         environment = {**environment, "OMP_NUM_THREADS": "1"}
     kind = kind_of(environment)
@@ -285,6 +292,9 @@ def main_module(words: list[str]) -> None:
     if words[0] == "-m":
         sys.path[:] = [os.getcwd(), *given, *_path]
         sys.argv = words[1:]
+    elif words[0] == "-c":
+        sys.path[:] = ["", *given, *_path]
+        sys.argv = ["-c", *words[2:]]
     else:
         sys.path[:] = [os.path.dirname(os.path.realpath(words[0])), *given, *_path]
         sys.argv = words
@@ -347,6 +357,8 @@ if __name__ == "__main__":
     try:
         if words[0] == "-m":
             runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
+        elif words[0] == "-c":
+            exec(words[1], sys.modules["__main__"].__dict__)
         else:
             exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
     except SystemExit as end:
