@@ -17,6 +17,7 @@ from distdbg.collect.runs.dump_evidence import load_dump_alone
 from distdbg.errors import ToolMissing
 from distdbg.launch.hang_dump import TakenDump, refuse_blind
 from distdbg.rundir import RunDir, list_runs
+from tests.fork_server import AT_EXIT
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "hangs"
 SLEEPER = 2
@@ -101,8 +102,11 @@ def test_ranks_that_are_elsewhere_are_said_to_be(start, distdbg, tmp_path):
 
 #: In a process table of its own there is one job: this one.
 ALONE = """
-import subprocess, sys
+import os, subprocess, sys
+from tests import fork_server
 from tests.cli.test_hang_dump import HANGS, ranks_of, wait_until
+fork_server.start(os.environ)
+fork_server.allow(forks=True)
 none = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump"])
 job = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -120,7 +124,7 @@ def alone(need, code, folder):
     words = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*words, "true"], capture_output=True).returncode:
         pytest.skip("not possible here: a process table of its own takes root")
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"PYTHONPATH": f"{AT_EXIT}{os.pathsep}{Path(__file__).parents[2]}"}
     command = [*words, sys.executable, "-c", code]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200)
 
