@@ -28,9 +28,11 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _local_rank_only(context, found)
     yield from _into_a_folder_of_another_rank(context, found)
     yield from _removed_by_all(context)
-    spawned = bool(context.script.calls("spawn", "Process"))  # what starts the ranks may make a folder before
+    spawns = context.script.calls("spawn", "Process")  # what starts the ranks may make a folder before
+    ranks = {function for call in spawns for function in context.loops.reached(call)}
     for write in found:
-        if write.does == "makes" and (spawned or isinstance(write.path, ast.Constant)):
+        before = bool(spawns) and context.script.function_of(write.call) not in ranks
+        if write.does == "makes" and (before or isinstance(write.path, ast.Constant)):
             continue
         if context.ranks.guarded(write.call) or (write.path is not None and for_this_rank(context, write.path)):
             continue

@@ -72,7 +72,7 @@ class Loops:
             return "epoch"
         if any(_BATCHES.search(w) for w in words):
             return "batch"
-        if self._runs_epochs(loop):
+        if self._runs_epochs(loop) or self._begins_again(loop):
             return "epoch"
         return "batch" if self.trains(loop) else "other"
 
@@ -81,6 +81,11 @@ class Loops:
         calls = [c for c in self.script.within(loop, ast.Call) if self.script.loops_around(c)[:1] == [loop]]
         named = [f for c in calls for f in self.values.callees(c) if re.search("epoch", f.name, re.IGNORECASE)]
         return any(self.script.within(f, ast.For, ast.AsyncFor) and self.trains(f) for f in named)
+
+    def _begins_again(self, loop: Loop) -> bool:
+        """`while steps < total: for batch in loader: …`: a pass over the data, until there were enough steps."""
+        inner = [o for o in self.script.within(loop, ast.For) if self.script.loops_around(o)[:1] == [loop]]
+        return isinstance(loop, ast.While) and any(self.over_data(o) and self.trains(o) for o in inner)
 
     def over_data(self, loop: Loop) -> bool:
         """By the words of what it goes over, a loop over the batches of a loader for training."""

@@ -13,7 +13,7 @@ from distdbg.lint.script.script import Script, last_word
 from distdbg.lint.script.values import ValueFlow
 
 _OPTIMIZER = re.compile(
-    r"^_?(?:optim(?:izer)?|opt)(?:_?(?:g|d|gen|disc|generator|discriminator|model|net|\d+))?$", re.IGNORECASE
+    r"^_?(?:optim(?:izers?)?|opt)(?:_?(?:g|d|gen|disc|generator|discriminator|model|net|\d+))?$", re.IGNORECASE
 )
 _SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
 _SCALER = re.compile(r"^_?(?:(?:grad|amp|loss|fp16)_?)?scaler$", re.IGNORECASE)

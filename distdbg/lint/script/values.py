@@ -370,12 +370,31 @@ class ValueFlow:
         owner = function.value
         if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
             its = self.script.class_of(function)
-            return self._methods(its, function.attr) if its else []
+            return (self._methods(its, function.attr) or self._of_subclasses(its, function.attr)) if its else []
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
             return []
         key = self.key(owner)
         made = [self.class_named(site.func) for site in self._sites.get(key, ())] if key else []
         return [f for its in made if its is not None for f in self._methods(its, function.attr)]
+
+    def _of_subclasses(self, owner: ast.ClassDef, name: str) -> list[Function]:
+        """What a base class calls, and leaves to those that inherit from it."""
+        todo, found = [owner], list[Function]()
+        for one in todo:  # grows meanwhile
+            for its in self._subclasses.get(one, []):
+                own = [f for f in its.body if isinstance(f, FUNCTIONS) and f.name == name]
+                found += own[-1:]
+                todo += [its] if its not in todo else []
+        return found
+
+    @cached_property
+    def _subclasses(self) -> dict[ast.ClassDef, list[ast.ClassDef]]:
+        found: dict[ast.ClassDef, list[ast.ClassDef]] = defaultdict(list)
+        for owner in self.classes.values():
+            for base in owner.bases:
+                if (above := self.class_named(base)) is not None:
+                    found[above].append(owner)
+        return found
 
     def _methods(self, owner: ast.ClassDef, name: str) -> list[Function]:
         """The method of a class of this file: its own, else that of a base."""

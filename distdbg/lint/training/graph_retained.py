@@ -24,6 +24,7 @@ NEEDS = (re.compile(r"^backward\($|loss", re.IGNORECASE),)
 
 def check(context: Context) -> Iterator[Hit]:
     yield from _beside_the_loss(context)
+    yield from _summed_in_an_evaluation(context)
     if ".backward(" not in context.script.text:
         return
     seen: set[tuple[Loop, str]] = set()
@@ -41,6 +42,7 @@ def check(context: Context) -> Iterator[Hit]:
             yield from _kept(context, loop, part, event)
         yield from _by_a_method(context, loop, kept, event)
     yield from _returned(context)
+    yield from _last_of_a_list(context)
 
 
 def _beside_the_loss(context: Context) -> Iterator[Hit]:
@@ -66,6 +68,77 @@ def _beside_the_loss(context: Context) -> Iterator[Hit]:
                 text = f"{root} is returned for a log, too, with its graph: whoever keeps that keeps the graph"
                 yield Hit(value, text, "possible", "info", ((returned, "goes backward by itself"),))
             break
+
+
+def _summed_in_an_evaluation(context: Context) -> Iterator[Hit]:
+    """`total += loss` over batches with gradients on, where nothing goes backward and the sum is only read."""
+    script = context.script
+    for added in script.all(ast.AugAssign):
+        function, loop = script.function_of(added), next(iter(script.loops_around(added)), None)
+        value = _keeping(added)[0]
+        if function is None or loop is None or value is None or not isinstance(added.target, ast.Name):
+            continue
+        root = next((n for n in _factors(value) if _is_a_loss(n)), None)
+        if root is None or names_in(root) & _FREES or context.loops.without_grad(added):
+            continue
+        name = root.value.id if isinstance(root, ast.Attribute) else root.id  # type: ignore[attr-defined]
+        made = [a for a in script.within(loop, ast.Assign) if _given_by_a_model(context, a, name)]
+        if not made or not _outlives(context, loop, added.target) or _freed_before(context, loop, added, name):
+            continue
+        if any(e.kind in ("backward", "step") for e in context.loops.does(function)):
+            continue
+        read = [
+            r.value for r in script.within(function, ast.Return) if r.value and added.target.id in names_in(r.value)
+        ]
+        only_read = bool(read) and all(names_in(r) & {"item", "float", "tolist"} for r in read)
+        if only_read or for_evaluation(function.name):
+            text = f"{added.target.id} keeps the graph of every batch: gradients are on, and nothing goes backward here"
+            sure = only_read and bool(context.values.callers.get(function))
+            yield Hit(
+                added,
+                text,
+                "likely" if sure else "possible",
+                "warning" if sure else "info",
+                ((made[0], "it carries a graph"),),
+            )
+
+
+def _factors(value: ast.expr) -> list[ast.expr]:
+    return [*_factors(value.left), *_factors(value.right)] if isinstance(value, ast.BinOp) else [value]
+
+
+def _is_a_loss(node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and _LOSS.search(node.attr) is not None
+    return isinstance(node, ast.Name) and _LOSS.search(node.id) is not None
+
+
+#: what gives a loss or an output, by its name
+_MODELS = re.compile(r"(?:^|_)(?:model|net|network|criterion|loss_fn|loss_func|loss_function)_?$", re.IGNORECASE)
+
+
+def _given_by_a_model(context: Context, assigned: ast.Assign, name: str) -> bool:
+    stored = {n.id for t in assigned.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    value = assigned.value
+    return name in stored and isinstance(value, ast.Call) and bool(_MODELS.search(context.script.last_names[value]))
+
+
+def _last_of_a_list(context: Context) -> Iterator[Hit]:
+    """`losses.append(loss)`, and `losses[-1].backward()`: the list of all steps keeps every graph."""
+    script = context.script
+    for backward in _backwards(context):
+        match backward.func:
+            case ast.Attribute(value=ast.Subscript(value=ast.Name() as kept, slice=ast.UnaryOp(op=ast.USub()))):
+                loop = next(iter(script.loops_around(backward)), None)
+                if loop is None or not _outlives(context, loop, kept):
+                    continue
+            case _:
+                continue
+        for call in script.within(loop, ast.Call):
+            value, target = _keeping(call)
+            if value is not None and target is not None and _is(target, kept.id) and not names_in(value) & _FREES:
+                text = f"{kept.id} keeps the graph of every step: its last element goes backward, and the others stay"
+                yield Hit(call, text, related=((backward, "goes backward"),))
 
 
 def _values_of_dicts(context: Context, function: Function, returned: list[ast.expr]) -> list[ast.expr]:

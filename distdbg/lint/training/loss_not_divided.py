@@ -77,9 +77,10 @@ def _words(context: Context, test: ast.expr) -> set[str]:
 def _is_divided(context: Context, one: Accumulation) -> bool:
     """By a division of the loss where it goes backward, or by any in a function that is called on the way."""
     script, call = context.script, one.backward.call
-    kept = carrier(call) if isinstance(call, ast.Call) else None
+    kept = carrier(call) or _attribute(call) if isinstance(call, ast.Call) else None
+    counters = _counters(context, one.place)
     for node in script.within(one.place, ast.BinOp, ast.Call, ast.AugAssign):
-        if _divides(node) and (kept is None or _of_the_loss(context, node, kept)):
+        if _divides(node) and not _by_one_of(node, counters) and (kept is None or _of_the_loss(context, node, kept)):
             return True
     for place in context.loops.reached(one.place):
         if not for_evaluation(place.name) and any(
@@ -87,6 +88,30 @@ def _is_divided(context: Context, one: Accumulation) -> bool:
         ):
             return True
     return False
+
+
+def _attribute(call: ast.Call) -> str | None:
+    """`loss` of `result.loss.backward()`."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return owner.attr if isinstance(owner, ast.Attribute) else None
+
+
+def _counters(context: Context, place: ast.AST) -> set[str]:
+    """What counts the batches since the last step: it grows by one, and the place sets it back to zero."""
+    grow, zeroed = set(), set()
+    for node in context.script.within(place, ast.AugAssign, ast.Assign):
+        match node:
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.Constant(value=1)):
+                grow.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=0)):
+                zeroed.add(name)
+    return grow & zeroed
+
+
+def _by_one_of(node: ast.AST, counters: set[str]) -> bool:
+    """`loss / n_so_far`: of the batches of a step each has another weight."""
+    divisor = getattr(node, "right", None) or getattr(node, "value", None)
+    return isinstance(divisor, ast.Name) and divisor.id in counters
 
 
 def _of_the_loss(context: Context, node: ast.AST, kept: str) -> bool:
@@ -106,6 +131,8 @@ def _of_the_loss(context: Context, node: ast.AST, kept: str) -> bool:
 def _divides(node: ast.AST) -> bool:
     """A division, or a product with a factor that was one: `loss * scale`."""
     match node:
+        case ast.BinOp(right=ast.JoinedStr() | ast.Constant(value=str())):
+            return False  # a path
         case ast.BinOp(op=ast.Div()) | ast.AugAssign(op=ast.Div()):
             return True
         case ast.Call(func=ast.Attribute(attr="div" | "divide" | "true_divide")):

@@ -80,7 +80,8 @@ def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:
             for loop in script.within(place, ast.For, ast.AsyncFor):
                 if loop is epochs or not loops.over_data(loop) or not _unknown(context, loop.iter):
                     continue
-                if loops.in_evaluation(loop) or not any(e.kind == "backward" for e in loops.does(loop)):
+                trains = any(e.kind == "backward" for e in loops.does(loop)) or loop in loops.training_by_name
+                if loops.in_evaluation(loop) or not trains:
                     continue
                 return _possibly(loop, ((epochs, "the loop over epochs"),))
     for loop in script.all(ast.While):

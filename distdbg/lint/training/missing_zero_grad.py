@@ -53,7 +53,11 @@ def check(context: Context) -> Iterator[Hit]:
             steps[0].top,
             "this loop steps the optimizer and never clears the gradients: each step adds all earlier ones",
             severity=None if known else "warning",
-            related=((loop, "the loop"), (back[0].top, "adds to the gradients")),
+            related=(
+                (loop, "the loop"),
+                (back[0].top, "adds to the gradients"),
+                *(((steps[0].call, "steps"),) if steps[0].call is not steps[0].top else ()),
+            ),
         )
     yield from _in_a_method(context)
 
