@@ -32,6 +32,24 @@ def other_names(script: Script, functions: set[str]) -> dict[str, list[ast.Name]
     return found
 
 
+def subclasses(names: _Names) -> dict[ast.ClassDef, list[ast.ClassDef]]:
+    """By a class, those that name it as a base."""
+    found: dict[ast.ClassDef, list[ast.ClassDef]] = defaultdict(list)
+    for owner in names.classes.values():
+        for base in owner.bases:
+            if (above := names.class_named(base)) is not None:
+                found[above].append(owner)
+    return found
+
+
+def inheriting(owner: ast.ClassDef, below: dict[ast.ClassDef, list[ast.ClassDef]]) -> list[ast.ClassDef]:
+    """Every class that inherits from this one, directly or not."""
+    found = list(below.get(owner, []))
+    for one in found:  # grows meanwhile
+        found += [its for its in below.get(one, []) if its not in found]
+    return found
+
+
 class CallsThatLead:
     def __init__(self, names: _Names) -> None:
         self._names = names

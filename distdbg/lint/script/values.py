@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, WRAPPERS, kind_by_name
-from distdbg.lint.script.leads import CallsThatLead, by_an_object, other_names
+from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, other_names, subclasses
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
@@ -42,6 +42,7 @@ class ValueFlow:
             if kind:
                 self._kind_of[call] = kind
         self._flowed = False
+        self._below: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         self._other_names = other_names(script, self._may_be_function)
 
     # questions ---------------------------------------------------------------------------------------------------
@@ -379,22 +380,9 @@ class ValueFlow:
 
     def _of_subclasses(self, owner: ast.ClassDef, name: str) -> list[Function]:
         """What a base class calls, and leaves to those that inherit from it."""
-        todo, found = [owner], list[Function]()
-        for one in todo:  # grows meanwhile
-            for its in self._subclasses.get(one, []):
-                own = [f for f in its.body if isinstance(f, FUNCTIONS) and f.name == name]
-                found += own[-1:]
-                todo += [its] if its not in todo else []
-        return found
-
-    @cached_property
-    def _subclasses(self) -> dict[ast.ClassDef, list[ast.ClassDef]]:
-        found: dict[ast.ClassDef, list[ast.ClassDef]] = defaultdict(list)
-        for owner in self.classes.values():
-            for base in owner.bases:
-                if (above := self.class_named(base)) is not None:
-                    found[above].append(owner)
-        return found
+        self._below = self._below or subclasses(self)
+        below = inheriting(owner, self._below)
+        return [f for one in below for f in one.body if isinstance(f, FUNCTIONS) and f.name == name]
 
     def _methods(self, owner: ast.ClassDef, name: str) -> list[Function]:
         """The method of a class of this file: its own, else that of a base."""

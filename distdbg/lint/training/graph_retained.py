@@ -8,15 +8,9 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
+from distdbg.lint.script.kept import FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root, terms
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, Loop, last_word, names_in
-
-_FREES = frozenset((
-    "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
-    "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
-))  # fmt: skip
-
-_LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"^backward\($|loss", re.IGNORECASE),)
@@ -53,19 +47,19 @@ def _beside_the_loss(context: Context) -> Iterator[Hit]:
         if function is None or not isinstance(returned.value, ast.Tuple) or for_evaluation(function.name):
             continue
         names = [one.id for one in returned.value.elts if isinstance(one, ast.Name)]
-        losses = {name for name in names if _LOSS.search(name)}
+        losses = {name for name in names if LOSS.search(name)}
         carry = losses.union(*(_made_of(context, function, name) for name in losses))
         values = _values_of_dicts(context, function, returned.value.elts) if carry else []
-        freed = any(names_in(value) & _FREES for value in values)
+        freed = any(names_in(value) & FREES for value in values)
         for value in values:
-            root = _root(value)
-            if root not in carry or names_in(value) & _FREES or context.loops.without_grad(value):
+            name = root(value)
+            if name not in carry or names_in(value) & FREES or context.loops.without_grad(value):
                 continue
             if freed:
-                text = f"{root} is kept with its graph, beside values that are detached: whoever keeps them keeps it"
+                text = f"{name} is kept with its graph, beside values that are detached: whoever keeps them keeps it"
                 yield Hit(value, text, related=((returned, "goes backward by itself"),))
             else:
-                text = f"{root} is returned for a log, too, with its graph: whoever keeps that keeps the graph"
+                text = f"{name} is returned for a log, too, with its graph: whoever keeps that keeps the graph"
                 yield Hit(value, text, "possible", "info", ((returned, "goes backward by itself"),))
             break
 
@@ -75,11 +69,11 @@ def _summed_in_an_evaluation(context: Context) -> Iterator[Hit]:
     script = context.script
     for added in script.all(ast.AugAssign):
         function, loop = script.function_of(added), next(iter(script.loops_around(added)), None)
-        value = _keeping(added)[0]
+        value = keeping(added)[0]
         if function is None or loop is None or value is None or not isinstance(added.target, ast.Name):
             continue
-        root = next((n for n in _factors(value) if _is_a_loss(n)), None)
-        if root is None or names_in(root) & _FREES or context.loops.without_grad(added):
+        root = next((n for n in factors(value) if is_a_loss(n)), None)
+        if root is None or names_in(root) & FREES or context.loops.without_grad(added):
             continue
         name = root.value.id if isinstance(root, ast.Attribute) else root.id  # type: ignore[attr-defined]
         made = [a for a in script.within(loop, ast.Assign) if _given_by_a_model(context, a, name)]
@@ -101,16 +95,6 @@ def _summed_in_an_evaluation(context: Context) -> Iterator[Hit]:
                 "warning" if sure else "info",
                 ((made[0], "it carries a graph"),),
             )
-
-
-def _factors(value: ast.expr) -> list[ast.expr]:
-    return [*_factors(value.left), *_factors(value.right)] if isinstance(value, ast.BinOp) else [value]
-
-
-def _is_a_loss(node: ast.expr) -> bool:
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Name) and _LOSS.search(node.attr) is not None
-    return isinstance(node, ast.Name) and _LOSS.search(node.id) is not None
 
 
 #: what gives a loss or an output, by its name
@@ -135,8 +119,8 @@ def _last_of_a_list(context: Context) -> Iterator[Hit]:
             case _:
                 continue
         for call in script.within(loop, ast.Call):
-            value, target = _keeping(call)
-            if value is not None and target is not None and _is(target, kept.id) and not names_in(value) & _FREES:
+            value, target = keeping(call)
+            if value is not None and target is not None and is_name(target, kept.id) and not names_in(value) & FREES:
                 text = f"{kept.id} keeps the graph of every step: its last element goes backward, and the others stay"
                 yield Hit(call, text, related=((backward, "goes backward"),))
 
@@ -155,32 +139,24 @@ def _values_of_dicts(context: Context, function: Function, returned: list[ast.ex
     return [value for made in dicts for value in made.values] + values
 
 
-def _root(value: ast.expr) -> str:
-    """`loss` of `loss.mean().cpu()`, where nothing but methods of it are called."""
-    node = value
-    while isinstance(node, (ast.Attribute, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) and (node is value or isinstance(value, ast.Call)) else ""
-
-
 def _made_of(context: Context, function: Function, name: str) -> set[str]:
     """Names that say loss, which this one was made of in the function by arithmetic: they carry the graph, too."""
     found = {name}
     assigned = context.script.within(function, ast.Assign)
     bound = {n.id for a in assigned for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
     for one in reversed(assigned):
-        if isinstance(one.value, ast.BinOp) and any(_is(t, n) for t in one.targets for n in found):
-            found |= {n.id for n in _terms(one.value) if n.id in bound and _LOSS.search(n.id)}
+        if isinstance(one.value, ast.BinOp) and any(is_name(t, n) for t in one.targets for n in found):
+            found |= {n.id for n in terms(one.value) if n.id in bound and LOSS.search(n.id)}
     return found - {name}
 
 
 def _by_a_method(context: Context, loop: Loop, kept: str, backward: ast.Call) -> Iterator[Hit]:
     """`meter.update(loss)` of a class here that adds what it is given to an attribute, or appends it."""
     script = context.script
-    if any(_is(t, kept) and names_in(a.value) & _FREES for a in script.within(loop, ast.Assign) for t in a.targets):
+    if any(is_name(t, kept) and names_in(a.value) & FREES for a in script.within(loop, ast.Assign) for t in a.targets):
         return
     for call in script.within(loop, ast.Call):
-        given = next((place for place, one in enumerate(call.args) if _is(one, kept)), None)
+        given = next((place for place, one in enumerate(call.args) if is_name(one, kept)), None)
         if given is None or not isinstance(call.func, ast.Attribute) or context.loops.without_grad(call):
             continue
         for function in context.values.callees(call):
@@ -195,20 +171,20 @@ def _by_a_method(context: Context, loop: Loop, kept: str, backward: ast.Call) ->
 def _kept_by_self(context: Context, method: Function, name: str) -> Iterator[tuple[ast.AST, ast.expr]]:
     """Where a method keeps this parameter, with its graph, in an attribute of self; and the attribute."""
     script = context.script
-    if any(name in names_in(a) and names_in(a.value) & _FREES for a in script.within(method, ast.Assign)):
+    if any(name in names_in(a) and names_in(a.value) & FREES for a in script.within(method, ast.Assign)):
         return
     for node in script.within(method, ast.AugAssign, ast.Call):
-        value, target = _keeping(node)
+        value, target = keeping(node)
         if value is None or not isinstance(target, ast.Attribute) or context.loops.without_grad(node):
             continue
         words = names_in(value)
-        if last_word(target.value) == "self" and name in words and not words & _FREES:
+        if last_word(target.value) == "self" and name in words and not words & FREES:
             yield node, target
 
 
 def _parts(context: Context, loop: Loop, loss: str) -> list[str]:
     """`ce` and `kl` of `loss = ce + 0.1 * kl`: names that say loss, which the loop makes anew."""
-    assigned = [a for a in context.script.within(loop, ast.Assign) if any(_is(t, loss) for t in a.targets)]
+    assigned = [a for a in context.script.within(loop, ast.Assign) if any(is_name(t, loss) for t in a.targets)]
     made = {
         n.id
         for a in context.script.within(loop, ast.Assign)
@@ -217,23 +193,8 @@ def _parts(context: Context, loop: Loop, loss: str) -> list[str]:
         if isinstance(n, ast.Name)
     }
     sums = [a.value for a in assigned if isinstance(a.value, ast.BinOp)]
-    parts = {n.id for s in sums for n in _terms(s) if _LOSS.search(n.id) and n.id != loss and n.id in made}
+    parts = {n.id for s in sums for n in terms(s) if LOSS.search(n.id) and n.id != loss and n.id in made}
     return sorted(parts)
-
-
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _terms(value: ast.expr) -> Iterator[ast.Name]:
-    """The names that a sum of products is made of."""
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Mult, ast.Div, ast.Sub)):
-            todo += [one.left, one.right]
-        elif isinstance(one, ast.Name):
-            yield one
 
 
 def _returned(context: Context) -> Iterator[Hit]:
@@ -244,7 +205,7 @@ def _returned(context: Context) -> Iterator[Hit]:
         if name is None or function is None or script.loops_around(backward):
             continue
         for one in sorted({name, *_made_of(context, function, name)}):
-            if not _FREES & _rebound(context, function, one):
+            if not FREES & _rebound(context, function, one):
                 yield from _kept_by_callers(context, function, one, backward)
 
 
@@ -260,31 +221,31 @@ def _kept_by_callers(context: Context, function: Function, name: str, backward: 
             kept = [_received(r, name, statement.targets[0]) for r in returns if r is not None]
             if kept and kept[0] and len(set(kept)) == 1:
                 yield from _kept(context, loop, kept[0], backward)
-        elif all(_is(r, name) for r in returns if r is not None):
+        elif all(is_name(r, name) for r in returns if r is not None):
             yield from _kept_at_once(context, loop, call, backward)
 
 
 def _rebound(context: Context, function: Function, name: str) -> set[str]:
     """Words of what the name is bound to in the function: `item` of `loss = loss.item()`."""
-    its = [a for a in context.script.within(function, ast.Assign) if any(_is(t, name) for t in a.targets)]
+    its = [a for a in context.script.within(function, ast.Assign) if any(is_name(t, name) for t in a.targets)]
     last = max(its, key=context.script.begin.__getitem__, default=None)
     return names_in(last.value) if last is not None else set()
 
 
 def _received(returned: ast.expr, name: str, target: ast.expr) -> str:
     """The name at the caller that gets what `name` is in the function."""
-    if _is(returned, name) and isinstance(target, ast.Name):
+    if is_name(returned, name) and isinstance(target, ast.Name):
         return target.id
     if isinstance(returned, ast.Tuple) and isinstance(target, ast.Tuple) and len(returned.elts) == len(target.elts):
         both = zip(returned.elts, target.elts, strict=True)
-        return next((t.id for r, t in both if _is(r, name) and isinstance(t, ast.Name)), "")
+        return next((t.id for r, t in both if is_name(r, name) and isinstance(t, ast.Name)), "")
     return ""
 
 
 def _kept_at_once(context: Context, loop: Loop, call: ast.Call, backward: ast.Call) -> Iterator[Hit]:
     """`losses.append(step(batch))`, `total += step(batch)`."""
     node = context.script.parents[call]
-    value, target = _keeping(node)
+    value, target = keeping(node)
     if value is not call or target is None or context.loops.without_grad(node):
         return
     if _outlives(context, loop, target) and not _summed_for_backward(context, target):
@@ -322,8 +283,8 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
     for node in script.within(loop, ast.Call, ast.AugAssign, ast.Assign):
         if script.scopes[node] is not script.scopes[loop] or script.loops_around(node)[:1] != [loop]:
             continue
-        value, target = _keeping(node)
-        if value is None or target is None or not _carries(value, carrier):
+        value, target = keeping(node)
+        if value is None or target is None or not carries(value, carrier):
             continue
         # around a loop over micro-batches, the loop that steps
         around = [outer for outer in script.loops_around(loop)[:1] if context.loops.trains(outer)]
@@ -342,33 +303,6 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
         )
 
 
-def _keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
-    """(what is kept, where): `xs.append(v)`, `total += v`, `total = total + v`."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=target, attr="append"), args=[value]):
-            return value, target
-        case ast.AugAssign(target=target, op=ast.Add(), value=value):
-            return value, target
-        case ast.Assign(
-            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=left, op=ast.Add(), right=right)
-        ) if any(map(_is, (left, right), (name, name))):
-            return (right if _is(left, name) else left), target
-    return None, None
-
-
-def _carries(value: ast.expr, carrier: str) -> bool:
-    if names_in(value) & _FREES:
-        return False
-    node = value
-    while isinstance(node, ast.BinOp):
-        if isinstance(node.right, ast.Name) and node.right.id == carrier:
-            return True
-        node = node.left
-    if isinstance(node, ast.Subscript):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id == carrier
-
-
 def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
     """It is not made anew inside the loop, nor is what holds it."""
     if isinstance(target, (ast.Subscript, ast.Attribute)) and not _outlives(context, loop, target.value):
@@ -381,7 +315,7 @@ def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
     for assigned in context.script.within(loop, ast.Assign, ast.AnnAssign):
         targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
         stored = [n for t in targets for n in ast.walk(t) if isinstance(getattr(n, "ctx", None), ast.Store)]
-        if any(context.values.key(n) == key for n in stored) and _keeping(assigned)[0] is None:
+        if any(context.values.key(n) == key for n in stored) and keeping(assigned)[0] is None:
             return False
     made = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
     return bool(made)
@@ -414,7 +348,7 @@ def _freed_before(context: Context, loop: Loop, node: ast.AST, carrier: str) -> 
             root = target
             while isinstance(root, ast.Subscript):
                 root = root.value
-            if isinstance(root, ast.Name) and root.id == carrier and names_in(assigned.value) & _FREES:
+            if isinstance(root, ast.Name) and root.id == carrier and names_in(assigned.value) & FREES:
                 return True
     return any(
         isinstance(c.func, ast.Attribute) and c.func.attr == "detach_" and carrier in names_in(c.func.value)

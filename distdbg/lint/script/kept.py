@@ -1,0 +1,78 @@
+"""Tell what keeps a value that carries the autograd graph, and what frees it of the graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint.script.script import names_in
+
+#: words of what has no graph
+FREES = frozenset((
+    "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
+    "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
+))  # fmt: skip
+
+#: what a loss, or a part of one, is called
+LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
+
+
+def is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def terms(value: ast.expr) -> Iterator[ast.Name]:
+    """The names that a sum of products is made of."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Mult, ast.Div, ast.Sub)):
+            todo += [one.left, one.right]
+        elif isinstance(one, ast.Name):
+            yield one
+
+
+def keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """(what is kept, where): `xs.append(v)`, `total += v`, `total = total + v`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=target, attr="append"), args=[value]):
+            return value, target
+        case ast.AugAssign(target=target, op=ast.Add(), value=value):
+            return value, target
+        case ast.Assign(
+            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=left, op=ast.Add(), right=right)
+        ) if any(map(is_name, (left, right), (name, name))):
+            return (right if is_name(left, name) else left), target
+    return None, None
+
+
+def carries(value: ast.expr, carrier: str) -> bool:
+    if names_in(value) & FREES:
+        return False
+    node = value
+    while isinstance(node, ast.BinOp):
+        if isinstance(node.right, ast.Name) and node.right.id == carrier:
+            return True
+        node = node.left
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == carrier
+
+
+def factors(value: ast.expr) -> list[ast.expr]:
+    return [*factors(value.left), *factors(value.right)] if isinstance(value, ast.BinOp) else [value]
+
+
+def is_a_loss(node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and LOSS.search(node.attr) is not None
+    return isinstance(node, ast.Name) and LOSS.search(node.id) is not None
+
+
+def root(value: ast.expr) -> str:
+    """`loss` of `loss.mean().cpu()`, where nothing but methods of it are called."""
+    node = value
+    while isinstance(node, (ast.Attribute, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) and (node is value or isinstance(value, ast.Call)) else ""
