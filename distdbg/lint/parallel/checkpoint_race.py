@@ -86,7 +86,7 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
             continue
         later = [c for c in script.within(function, ast.Call) if script.begin[c] > script.begin[made]]
         for write in found:
-            if write.path is None or write.call not in later or context.ranks.guards(write.call):
+            if write.path is None or write.call not in later or context.ranks.guarded(write.call):
                 continue
             between = [c for c in later if script.begin[c] < script.begin[write.call]]
             if any(collective(context, c) or _WAITS.search(script.last_names[c]) for c in between):
