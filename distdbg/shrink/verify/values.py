@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
 from typing import Any, Protocol
 
 from distdbg.shrink.checkpoint.config_leaves import Config
@@ -119,6 +120,7 @@ class KnownValues:
         self._fractions = _MOST_FRACTIONS
         self._known: dict[int, tuple[Any, Any]] = {}
         self._asked, self._device = aten._local_scalar_dense, torch.ops.prim.device.default
+        self._topk = aten.topk
         #: functions whose second argument may be masks, which say by their content how much is taken
         self._indexed = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_)
 
@@ -163,7 +165,19 @@ class KnownValues:
             return self._answer(args[0])
         if function._overloadpacket in self._indexed:
             args = (args[0], [part for mask in args[1] for part in self._places(mask)], *args[2:])
-        return self._called(function, args, kwargs)
+        result = self._called(function, args, kwargs)
+        if function._overloadpacket is self._topk and _loops_over_experts():
+            self._choose_evenly(result[1], args[0].shape[args[2] if len(args) > 2 else -1])
+        return result
+
+    def _choose_evenly(self, indices: Any, size: int) -> None:
+        """What a router that nothing is known of has chosen: one after the other. Then a loop over the experts runs."""
+        import torch
+
+        if self._ground.is_empty(indices) and self._content(indices) is None:
+            with self._ground.really():
+                order = torch.arange(indices.numel(), device="cpu") % max(1, size)
+                self._remember(indices, order.reshape(indices.shape))
 
     def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         import torch
@@ -177,6 +191,9 @@ class KnownValues:
                 for tensor in tensors:
                     self._forget(tensor)
             return result
+        if not tensors and asked in (None, "cpu") and _draws_one_number(function, args):
+            with self._ground.really():  # such as whether a layer is left out
+                return function(*args, **kwargs)
         contents = {id(t): self.of(t) for t in tensors}
         known = all(c is not None for c in contents.values()) and self._is_plain(function, tensors)
 
@@ -271,6 +288,20 @@ class KnownValues:
         if self._ground.is_empty(tensor):
             storage = tensor.untyped_storage()
             self._known[storage._cdata] = (storage, None)
+
+
+def _draws_one_number(function: Any, args: Any) -> bool:
+    import torch
+
+    return args[:1] == ([],) and torch.Tag.nondeterministic_seeded in function.tags
+
+
+@cache
+def _loops_over_experts() -> bool:
+    """Whether transformers has no form of experts that does not depend on the router, as before version 5."""
+    import transformers
+
+    return not hasattr(transformers.PreTrainedModel, "set_experts_implementation")
 
 
 def tensors_in(value: Any) -> list[Any]:

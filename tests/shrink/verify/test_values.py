@@ -116,3 +116,36 @@ def test_autocast_that_is_switched_off_on_meta_changes_nothing():
             return sizes.to("meta").sum().item()
 
     assert made(cast, sizes=SIZES) == 15
+
+
+def test_a_number_that_is_drawn_for_a_decision_is_a_number():
+    """Whether a layer is left out, as before transformers 5: the answer of nothing would be that each is."""
+
+    class Layer(torch.nn.Linear):
+        def forward(self, x):
+            return None if torch.rand([]) < 0.0 else super().forward(x)
+
+    assert dry(Layer(2, 3, device="meta"), {"x": torch.empty(1, 2, device="meta")}).shape == (1, 3)
+
+
+def test_a_loop_over_the_experts_that_a_router_chose(monkeypatch):
+    monkeypatch.setattr(values, "_loops_over_experts", lambda: True)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate = torch.nn.Linear(2, 4, device="meta")
+            self.experts = torch.nn.ModuleList(torch.nn.Linear(2, 2, device="meta") for _ in range(4))
+
+        def forward(self, x):
+            _, chosen = torch.topk(self.gate(x), 2, dim=-1)
+            mask = torch.nn.functional.one_hot(chosen, num_classes=4).permute(2, 1, 0)
+            result, used = torch.zeros_like(x), []
+            for number in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+                _, rows = torch.where(mask[number].squeeze(0))
+                result.index_add_(0, rows, self.experts[number](x[rows]))
+                used.append(int(number))
+            return result, used
+
+    result, used = dry(Block(), {"x": torch.empty(6, 2, device="meta")})
+    assert result.shape == (6, 2) and used == [0, 1, 2, 3]
