@@ -23,10 +23,28 @@ def save(folder: Path, model_type: str, auto: str = "AutoModelForCausalLM", **se
 
     torch.manual_seed(0)
     options = {k.removeprefix("save_"): settings.pop(k) for k in list(settings) if k.startswith("save_")}
+    if before_5():
+        settings = _with_rope_as_before_5(settings)
     config = transformers.AutoConfig.for_model(model_type, **settings)
     model = getattr(transformers, auto).from_config(config)
     model.save_pretrained(folder, **options)
     return folder
+
+
+def before_5() -> bool:
+    import transformers
+
+    return int(transformers.__version__.partition(".")[0]) < 5
+
+
+def _with_rope_as_before_5(settings: dict[str, object]) -> dict[str, object]:
+    found = {
+        name: _with_rope_as_before_5(value) if isinstance(value, dict) else value for name, value in settings.items()
+    }
+    rope = found.pop("rope_parameters", None)
+    if isinstance(rope, dict):
+        found |= {"rope_theta": rope.pop("rope_theta", 1e4), "rope_scaling": rope}
+    return found
 
 
 def llama(folder: Path, layers: int = 6, **settings: object) -> Path:

@@ -44,7 +44,8 @@ FAMILIES = {
     ),
     "jamba": (
         "AutoModelForCausalLM",
-        {**TINY, "num_hidden_layers": 8, "num_experts": 4, "mamba_d_state": 4, "mamba_dt_rank": 4},
+        {**TINY, "num_hidden_layers": 8, "num_experts": 4, "mamba_d_state": 4, "mamba_dt_rank": 4,
+         "use_mamba_kernels": False},
         {"model.layers": [0, 1, 4]},
     ),
     "qwen3_next": (
@@ -108,9 +109,14 @@ def shrunk(source: Path, to: Path, **order) -> dict:
     return make(open_source(str(source)), to, ShrinkRequest(**order))
 
 
+#: in transformers 4 a module has another name, and Jamba's experts follow a rule that is true of the first layers alone
+KEPT_BEFORE_5 = {"vit": {"vit.encoder.layer": [0, 1]}, "jamba": {"model.layers": [0, 1, 2, 3, 4]}}
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, tmp_path: Path) -> None:
     auto, settings, kept = FAMILIES[model_type]
+    kept = KEPT_BEFORE_5.get(model_type, kept) if models.before_5() else kept
     made = shrunk(models.save(tmp_path / "large", model_type, auto, **settings), tmp_path / "small")
     assert {s["path"]: s["kept"] for s in made["stacks"]} == kept
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
@@ -181,7 +187,8 @@ def test_which_layers(keep: str, kept: list[int], tmp_path: Path) -> None:
 
 
 MLLAMA = {
-    "text_config": {**TINY, "num_hidden_layers": 5, "cross_attention_layers": [1, 3]},
+    "text_config": {**TINY, "num_hidden_layers": 5, "cross_attention_layers": [1, 3],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
     "vision_config": {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 6, "num_global_layers": 2,
         "attention_heads": 2, "image_size": 16, "patch_size": 8, "max_num_tiles": 2, "vision_output_dim": 64,
         "intermediate_layers_indices": [1, 3, 5], "supported_aspect_ratios": [[1, 1], [1, 2], [2, 1]]},
@@ -333,6 +340,8 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_configs_that_are_no_models(config: str, error: type, says: str, tmp_path: Path) -> None:
+    if "use_cache" in config and models.before_5():
+        pytest.skip("transformers 4 does not check a config's types")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").write_text(config)
     with pytest.raises((error, EvidenceUnreadable), match=says):

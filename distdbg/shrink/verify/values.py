@@ -293,7 +293,9 @@ class KnownValues:
 def _draws_one_number(function: Any, args: Any) -> bool:
     import torch
 
-    return args[:1] == ([],) and torch.Tag.nondeterministic_seeded in function.tags
+    return (
+        bool(args) and isinstance(args[0], list) and not args[0] and torch.Tag.nondeterministic_seeded in function.tags
+    )
 
 
 @cache
