@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from distdbg.findings import catalogue
 from distdbg.lint import all_rules
 from distdbg.lint.rule import Context, Hit, Insert
-from distdbg.lint.script.modules import Joined, Modules, about_training
+from distdbg.lint.script.modules import Joined, Modules
 from distdbg.lint.script.parsing import UnreadableScript, check_readable
 from distdbg.lint.script.script import Script, split_lines
 from distdbg.lint.script.words import met
@@ -90,7 +90,7 @@ class FilesLinter:
     def run(self, path: str) -> FileRun:
         own = frozenset({path})
         try:
-            if not about_training(self._texts[path]):
+            if not self._modules.about_training(path):
                 check_readable(self._texts[path])
                 return FileRun(path, consulted=own)
             joined = self._modules.joined(path)
@@ -143,7 +143,7 @@ def _linted(found: Sequence[FoundHit]) -> Linted:
 def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> list[FoundHit]:
     """Every hit in a script and in what it was joined with."""
     rules = [rule for rule in all_rules() if met(rule.needs, joined.words)]
-    if not rules or not about_training(modules.texts[joined.path]):
+    if not rules or not modules.about_training(joined.path):
         return []  # asked before anything costly
     found: dict[tuple[int, int, str], FoundHit] = {}
     try:

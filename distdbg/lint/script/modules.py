@@ -59,12 +59,7 @@ class Module:
     about_training: bool
 
 
-def about_training(text: str) -> bool:
-    """Is anything of it worth following? Most texts are told apart by parts of words, which are found fast."""
-    return any(part in text for part in _PARTS) and _ABOUT_TRAINING.search(text) is not None
-
-
-def _module(file: File) -> Module:
+def _module(file: File, *, about_training: bool) -> Module:
     pieces: list[Piece] = []
     defines: dict[str, tuple[Piece, ...]] = {}
     for place, statement in enumerate(file.tree.body):
@@ -74,7 +69,7 @@ def _module(file: File) -> Module:
         pieces.append(piece)
         for name in _defined(statement):
             defines[name] = (*defines.get(name, ()), piece)
-    return Module(file.path, file.names, tuple(pieces), defines, about_training(file.text))
+    return Module(file.path, file.names, tuple(pieces), defines, about_training)
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
@@ -117,6 +112,7 @@ class Modules:
         self._files: OrderedDict[str, File] = OrderedDict()
         self._size = 0
         self._modules: dict[str, Module] = {}
+        self._about_training: dict[str, bool] = {}
         self._places: dict[tuple[str, str], tuple[Place | None, frozenset[str]]] = {}
         self._words = {word for path in texts for word in PurePosixPath(path).with_suffix("").parts}
         self._by_place = {PurePosixPath(path).as_posix(): path for path in texts if path.endswith(".py")}
@@ -125,6 +121,14 @@ class Modules:
             part for place in self._by_place for part in (place[:-3], *map(str, PurePosixPath(place).parents))
         }
         self._folders: dict[str, list[str]] = {}
+
+    def about_training(self, path: str) -> bool:
+        """Is anything of it worth following? Most texts are told apart by parts of words, which are found fast."""
+        if path not in self._about_training:
+            text = self.texts[path]
+            found = any(part in text for part in _PARTS) and _ABOUT_TRAINING.search(text) is not None
+            self._about_training[path] = found
+        return self._about_training[path]
 
     def file(self, path: str) -> File:
         """A file with its tree, which is kept while it is among the last ones. Raises UnreadableScript."""
@@ -142,7 +146,7 @@ class Modules:
     def module(self, path: str) -> Module:
         """What is defined in a file, worked out once. Raises UnreadableScript."""
         if path not in self._modules:
-            self._modules[path] = _module(self.file(path))
+            self._modules[path] = _module(self.file(path), about_training=self.about_training(path))
         return self._modules[path]
 
     def joined(self, path: str) -> Joined:
