@@ -48,7 +48,8 @@ def _collective(context: Context, call: ast.Call) -> str:
     name = context.script.call_names[call]
     last = context.script.last_names[call]
     if _CHECKPOINTS.match(name):
-        return name if argument(call, -1, "no_dist") is None else ""
+        alone = argument(call, -1, "no_dist") is not None or _of_a_group(call, last) or _of_a_whole_model(context, call)
+        return "" if alone else name
     if name.startswith("torch.distributed.") and last in _OF_TORCH:
         if last == "new_group":  # with this ranks that are not in the group need not come to it
             local = argument(call, 4, "use_local_synchronization")
@@ -64,6 +65,14 @@ def _collective(context: Context, call: ast.Call) -> str:
     if last == "state_dict" and _sharded_fully(context, call.func.value):
         return "state_dict of an FSDP model"
     return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+
+
+def _of_a_whole_model(context: Context, call: ast.Call) -> bool:
+    """`get_model_state_dict(model)` waits for no rank before the model is sharded: is it nowhere sharded in sight?"""
+    if not context.script.last_names[call].endswith("state_dict"):
+        return False
+    model = argument(call, 0, "model")
+    return model is None or not context.values.sites(model, "fsdp")
 
 
 def _of_a_module(context: Context, function: ast.Attribute) -> bool:
