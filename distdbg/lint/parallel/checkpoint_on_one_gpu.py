@@ -13,6 +13,8 @@ from distdbg.lint.script.words import RANK_WORDS
 _STATE = re.compile(
     r"ckpt|checkpoint|snapshot|state|resume|weight|model|pretrain|param|(?:^|_)net(?:_|$)", re.IGNORECASE
 )
+#: state of these kinds has no tensor on a GPU
+_ON_THE_HOST = re.compile(r"data_?loader|sampler|scaler|progress|(?:^|_)rng|random_state", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = ({"load("}, RANK_WORDS)
@@ -35,7 +37,7 @@ def check(context: Context) -> Iterator[Hit]:
             _mapped_elsewhere(context, call)
             or not _is_state(context, call)
             or context.ranks.guarded(call)
-            or context.ranks.mentions(call)
+            or any(_of_this_rank(context, given) for given in call.args[:1])
         ):
             continue
         made = context.starts_group or bool(script.calls("DistributedDataParallel", "DDP"))
@@ -55,12 +57,25 @@ def _mapped_elsewhere(context: Context, call: ast.Call) -> bool:
     return bool(call.args) and any(ast.dump(c.args[0]) == ast.dump(call.args[0]) for c in beside)
 
 
+def _of_this_rank(context: Context, path: ast.expr) -> bool:
+    """The rank is part of the path, directly or through variables: the GPU that saved is the rank's own."""
+    parts: list[ast.expr] = [path]
+    for _ in range(4):
+        if any(map(context.ranks.mentions, parts)):
+            return True
+        names = (n for part in parts for n in ast.walk(part) if isinstance(n, (ast.Name, ast.Attribute)))
+        parts = [value for name in names for value in context.values.bound(name)]
+    return False
+
+
 def _is_state(context: Context, call: ast.Call) -> bool:
     """By the path, or by what is done with it, a model's or an optimizer's state."""
     words: set[str] = set().union(*map(names_in, call.args))
     statement = context.script.statement_of(call)
     if isinstance(statement, ast.Assign):
         words |= set().union(*map(names_in, statement.targets))
+    if any(map(_ON_THE_HOST.search, words)):
+        return False
     return "load_state_dict" in names_in(statement) or any(map(_STATE.search, words)) or _is_loaded(context, statement)
 
 
