@@ -37,8 +37,19 @@ def check(context: Context) -> Iterator[Hit]:
     if not chosen and not _OWN.search(script.text):
         yield from _model_on_one_gpu(context)
     for call in chosen:
-        if not context.ranks.guarded(call):
+        if not context.ranks.guarded(call) and not _is_fallback(context, call):
             yield Hit(call, f"{script.source(call)[:60]} puts every rank of a node on one GPU")
+
+
+def _is_fallback(context: Context, call: ast.Call) -> bool:
+    """`try: set_device(index)` … `except ValueError: set_device(0)`: a job of several ranks takes the first way."""
+    script = context.script
+    for outer in script.above(call):
+        if isinstance(outer, ast.ExceptHandler):
+            tried = script.parents[outer]
+            first = [c for s in getattr(tried, "body", []) for c in script.within(s, ast.Call)]
+            return any(script.last_names[c] == script.last_names[call] for c in first)
+    return False
 
 
 def _model_on_one_gpu(context: Context) -> Iterator[Hit]:
