@@ -26,13 +26,14 @@ def try_processor(folder: str, trust: bool) -> str:
     try:
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
     except Exception as error:
-        return f"not run, because {_missing(error) or f'transformers does not load the processor: {in_short(error)}'}"
+        why = _missing(error, folder) or f"transformers does not load the processor: {in_short(error)}"
+        return f"not run, because {why}"
     passed: list[str] = []
     for what, part, given in _parts(processor):
         try:
             part(given, return_tensors="np")
         except Exception as error:
-            why = _missing(error) or f"{what} does not go through the processor: {in_short(error)}"
+            why = _missing(error, folder) or f"{what} does not go through the processor: {in_short(error)}"
             return f"not run, because {why}"
         passed.append(what)
     return f"{PASS}; {type(processor).__name__}" + (f", with {' and '.join(passed)}" if passed else "")
@@ -55,11 +56,16 @@ def _parts(processor: Any) -> Iterator[tuple[str, Any, Any]]:
         yield "a sound", lambda sound, **options: sounds(sound, sampling_rate=rate, **options), silence
 
 
-def _missing(error: Exception) -> str:
+def _missing(error: Exception, folder: str) -> str:
     """Which package is not installed, where that is why."""
+    if importlib.util.find_spec("PIL") is None and any("image" in text for text in _texts(folder)):
+        return "pillow is not installed"  # transformers may say anything then
     if not isinstance(error, ImportError):
         return ""
-    if importlib.util.find_spec("PIL") is None and ("PIL" in str(error) or "illow" in str(error)):
-        return "pillow is not installed"
-    name = getattr(error, "name", None)
-    return f"{name} is not installed" if name else f"a package is missing: {in_short(error)}"
+    return f"{error.name} is not installed" if error.name else f"a package is missing: {in_short(error)}"
+
+
+def _texts(folder: str) -> Iterator[str]:
+    for path in (Path(folder, name) for name in _FILES):
+        if path.is_file():
+            yield path.read_text(encoding="utf-8", errors="replace").lower()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
 pytest.importorskip("transformers")
 
+from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.making import ShrinkRequest, make
 from distdbg.shrink.verify import processing
+from tests.shrink import models
 
 pytestmark = pytest.mark.slow
 
@@ -39,15 +41,29 @@ def test_a_model_without_one(tmp_path):
 
 
 def test_what_is_missing_is_named_in_a_short_sentence(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setattr(processing.importlib.util, "find_spec", lambda name: None)
 
     def fails(*_args, **_kwargs):
-        raise ImportError("CLIPImageProcessor requires the PIL library but it was not found in your environment.")
+        raise ValueError("Unrecognized processing class")
 
     monkeypatch.setattr("transformers.AutoProcessor.from_pretrained", fails)
     assert tried(tmp_path, CLIP) == "not run, because pillow is not installed"
 
 
 def test_one_that_does_not_load(tmp_path):
-    assert tried(tmp_path, {"image_processor_type": "NoSuchProcessor"}).startswith("not run, because transformers does")
+    assert tried(tmp_path, {"feature_extractor_type": "NoSuchExtractor"}).startswith(
+        "not run, because transformers does"
+    )
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_processor_is_copied_and_tried_with_the_small_model(tmp_path):
+    pytest.importorskip("PIL")
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2}
+    source = models.save(tmp_path / "large", "vit", "AutoModelForImageClassification", **size, image_size=16,
+                         patch_size=8)  # fmt: skip
+    file = source / "preprocessor_config.json"
+    file.write_text(json.dumps({"image_processor_type": "ViTImageProcessor", "size": {"height": 16, "width": 16}}))
+    made = make(open_source(str(source)), tmp_path / "small", ShrinkRequest(layers=2))
+    assert made["verified"]["processor"].endswith(", with an image")
+    assert (tmp_path / "small" / file.name).read_bytes() == file.read_bytes()
