@@ -96,45 +96,44 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if pattern is not None:
         raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
                          "Leave it out.")  # fmt: skip
-    _begin_to_load(no_verify=no_verify)  # the rest of this command loads meanwhile
-
-    from distdbg.shrink import pushing
-    from distdbg.shrink.anatomy import anatomy_lines
-    from distdbg.shrink.checkpoint.opening import open_source
-    from distdbg.shrink.estimate.extrapolating import extrapolation_lines
-    from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
-
-    order = ShrinkRequest(
-        _layers(layers),
-        keep,
-        _stacks(stacks),
-        random,
-        dtype,
-        trust_remote_code,
-        "none" if no_verify else verify,
-        experts,
-        vocab,
-        width,
-        size,
-        smoke_test or size == "tiny",
-    )
-    if anatomy:
-        asked = [
-            f"--layers {layers}",
-            *([f"--keep {keep}"] if keep != "kinds" else []),
-            *(f"--stack {s}" for s in stacks),
-        ]
-        with _resumable(None):
-            found = probed(open_source(src), order)
-        for line in anatomy_lines(found, " ".join(asked)):
-            click.echo(line)
-        return
-    if dst is None:
+    if dst is None and not anatomy:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
+    from distdbg.shrink import pushing
+    from distdbg.shrink.checkpoint.opening import open_source
+
+    wanted, whose = _layers(layers), _stacks(stacks)
     if push is not None:
         pushing.refuse_unpushable(push)
-    with _resumable(dst):
-        made = make(open_source(src), dst, order, _progress())
+    source = open_source(src)
+    with _resumable(dst if not anatomy else None), _loading(torch=not no_verify):
+        from distdbg.shrink.anatomy import anatomy_lines
+        from distdbg.shrink.estimate.extrapolating import extrapolation_lines
+        from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
+
+        order = ShrinkRequest(
+            wanted,
+            keep,
+            whose,
+            random,
+            dtype,
+            trust_remote_code,
+            "none" if no_verify else verify,
+            experts,
+            vocab,
+            width,
+            size,
+            smoke_test or size == "tiny",
+        )
+        if anatomy or dst is None:
+            asked = [
+                f"--layers {layers}",
+                *([f"--keep {keep}"] if keep != "kinds" else []),
+                *(f"--stack {s}" for s in stacks),
+            ]
+            for line in anatomy_lines(probed(source, order), " ".join(asked)):
+                click.echo(line)
+            return
+        made = make(source, dst, order, _progress())
     _say(made, dst, as_json=as_json)
     if push is not None:
         click.echo(f"pushed to {pushing.push(dst, push)}", err=as_json)
@@ -145,12 +144,18 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
             click.echo(line)
 
 
-def _begin_to_load(*, no_verify: bool) -> None:
-    """Start the process that loads torch; without verification it may not be needed."""
-    from distdbg.shrink.asking import tell
+@contextmanager
+def _loading(*, torch: bool) -> Iterator[None]:
+    """The process that builds models loads torch meanwhile, if it will be needed. It ends where the command fails."""
+    from distdbg.shrink import asking
 
-    if not no_verify:
-        tell("load")
+    if torch:
+        asking.tell("load")
+    try:
+        yield
+    except BaseException:
+        asking.dismiss()
+        raise
 
 
 def _plain(src: str, dst: Path | None, order: PlainOrder, *, as_json: bool) -> None:
