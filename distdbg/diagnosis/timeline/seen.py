@@ -116,6 +116,8 @@ class Seen:
 
 def _ranks_among(pids: Sequence[int], rank: RankDump, dump: Dump) -> tuple[int, ...]:
     """The ranks of the same node that these processes are."""
+    if not pids:  # nearly always: no search among thousands of ranks
+        return ()
     return tuple(r for r, had in sorted(dump.ranks.items()) if had.node_rank == rank.node_rank and had.pid in pids)
 
 
