@@ -146,15 +146,19 @@ class DeathDumps:
         self._loop = loop
         self._node = node
         self._dumped_at: dict[int, tuple[int, ...] | None] = {}
+        #: attempts of which this node has taken one
+        self._taken: set[int] = set()
 
     def begin(self, dead: RankProcess, ranks: Sequence[RankProcess]) -> NodeDeathDump:
         """`dead` has just ended; the caller waits for `done` as long as it can, and calls `write`.
 
-        A rank whose script was over, and whose exit code could not be read, has most likely just finished.
+        A rank whose script was over, and whose exit code could not be read, has most likely just finished. The first
+        death of an attempt is the one to explain: those that torchrun ends for it, on other nodes a second later, would
+        hide its dump behind one that knows less.
         """
         folder = self._node.run.attempt(self._node.attempt).dump("death")
         finished = dead.exit_code is None and dead.phase == "exiting"
-        if finished or not self._can_look(ranks):
+        if finished or self._node.attempt in self._taken or not self._can_look(ranks):
             return NodeDeathDump(self._node, folder, ())
         living = [r for r in ranks if r.alive]
         for rank in living:
@@ -163,6 +167,7 @@ class DeathDumps:
         if self._dumped_at and not any(_went_on(self._dumped_at.get(r.rank, ()), r.pace()) for r in living):
             return NodeDeathDump(self._node, folder, ())
         self.note_dumped(ranks)
+        self._taken.add(self._node.attempt)
         self._node.event(DeathDump(folder=str(folder), attempt=self._node.attempt))
         return NodeDeathDump(self._node, folder, ranks)
 
@@ -170,6 +175,7 @@ class DeathDumps:
         """A rank of another node has died; here no rank is paused, and nothing waits."""
         if self._can_look(ranks):
             self.note_dumped(ranks)
+            self._taken.add(self._node.attempt)
             self._finish(NodeDeathDump(self._node, folder, ranks))
 
     def _finish(self, look: NodeDeathDump) -> None:

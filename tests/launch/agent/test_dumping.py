@@ -338,3 +338,19 @@ def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(n
     ranks[0].page.step = 4
     assert looks.begin(died(node), ranks) is not None
     assert len(node.sent("death-dump")) == 1
+
+
+def test_the_first_death_of_an_attempt_is_dumped_and_not_those_that_it_causes(node):
+    looks, ranks = DeathDumps(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+    first = node.run.attempt(1).dump("death")
+    looks.beside(first, ranks)  # of another node
+    for rank in ranks:
+        rank.page.step = 4  # it went on, to its own end
+    looks.begin(died(node), ranks)
+    assert node.sent("death-dump") == []
+    node.attempt = 2
+    looks.begin(died(node), ranks)
+    assert len(node.sent("death-dump")) == 1
