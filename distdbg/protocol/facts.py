@@ -222,6 +222,10 @@ class Start(RankMessage, name="start", by="torchrun"):
     envs: Mapping[str, object]
 
 
+class Ends(RankMessage, name="ends", by="torchrun"):
+    """torchrun is about to end its ranks. It waits for an answer, which comes once the deaths before it are seen to."""
+
+
 class Hello(RankMessage, name="hello", by="worker"):
     rank: int
     pid: int

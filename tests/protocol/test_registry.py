@@ -147,7 +147,11 @@ def test_a_request_goes_to_all_nodes_but_one() -> None:
 def test_every_kind_is_written_somewhere() -> None:
     names = {(w.registry, w.name) for w in written()}
     words = {word for path in SOURCES for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
-    elsewhere = {"time-up": "slurm/job.sbatch", "start": "launch/agent/logs_specs.py"}
+    elsewhere = {
+        "time-up": "slurm/job.sbatch",
+        "start": "launch/agent/logs_specs.py",
+        "ends": "launch/agent/logs_specs.py",
+    }
     missing = [
         kind.spec.name
         for kind in KINDS

@@ -3,10 +3,15 @@
 torchrun calls `reify` at every start of its ranks, restarts included, with each one's global rank. The agent
 answers with FIFOs that it reads, and with variables that need a rank in their value. Without an agent, or when it
 does not answer, the ranks keep torchrun's own streams: a launch never fails because of its logs.
+
+torchrun sees the death of a rank as soon as the agent does, and ends the others at once, which know why. So before it
+ends any it tells the agent, and waits for its answer.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import logging
 import os
@@ -15,13 +20,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs, Std
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs, PContext, Std
 
 from distdbg.protocol.chosen_ranks import VARIABLE, chosen_ranks
 from distdbg.whole_file import write_link
 
 logger = logging.getLogger(__name__)
 _ANSWER_WITHIN_S = 20.0
+#: The agent asks the others for less than that.
+_LETS_END_WITHIN_S = 1.0
 _BOTH = Std.ALL
 
 
@@ -48,7 +55,8 @@ class AgentLogsSpecs(LogsSpecs):  # type: ignore[misc] # torch is not followed b
                 variables.update(chosen.variables(local_rank))
         theirs = self._torchrun_layout.reify(envs) if self._torchrun_layout else None
         try:
-            answer = _ask_agent(envs)
+            answer = _ask_agent({"op": "start", "envs": envs}, _ANSWER_WITHIN_S, {"stdouts"})
+            _tell_before_ends()
         except (OSError, ValueError) as error:
             logger.warning("distdbg: no agent answers (%s); the ranks keep torchrun's streams", error)
             return theirs or _plain(envs)
@@ -70,17 +78,33 @@ class AgentLogsSpecs(LogsSpecs):  # type: ignore[misc] # torch is not followed b
         return destination
 
 
-def _ask_agent(envs: dict[int, dict[str, str]]) -> dict[str, Any]:
+def _tell_before_ends() -> None:
+    """Once for each torchrun: what ends its ranks, for whatever reason, asks the agent first."""
+    close = PContext.close
+    if hasattr(close, "__wrapped__"):
+        return
+
+    @functools.wraps(close)
+    def told(context: PContext, *args: object, **kwargs: object) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            _ask_agent({"op": "ends"}, _LETS_END_WITHIN_S, set())
+        close(context, *args, **kwargs)
+
+    PContext.close = told
+
+
+def _ask_agent(message: dict[str, Any], within_s: float, has: set[str]) -> dict[str, Any]:
+    """Its answer, which `has` these keys. Raises OSError, ValueError."""
     node_dir = os.environ.get("DISTDBG_NODE_DIR")
     if not node_dir:
         raise OSError("DISTDBG_NODE_DIR is not set")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(_ANSWER_WITHIN_S)
+        sock.settimeout(within_s)
         sock.connect(str(Path(node_dir) / "agent.sock"))
-        sock.sendall(json.dumps({"op": "start", "envs": envs}).encode() + b"\n")
+        sock.sendall(json.dumps(message).encode() + b"\n")
         with sock.makefile("rb") as stream:
             answer = json.loads(stream.readline())
-    if not isinstance(answer, dict) or "stdouts" not in answer:
+    if not isinstance(answer, dict) or not has <= answer.keys():
         raise ValueError("not the agent's answer")
     return answer
 

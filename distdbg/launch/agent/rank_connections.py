@@ -94,6 +94,8 @@ class RankConnections:
         kind, rank = facts.kind_of(message), self._peers.get(wire)
         if kind is facts.Start:
             wire.send(self._start(facts.Start.from_record(message).envs))
+        elif kind is facts.Ends:  # ranks that died before have been dealt with: their news came before this
+            wire.send({})
         elif kind is facts.Hello:
             self._peers[wire] = self._ranks().get(facts.Hello.from_record(message).rank)
         elif rank is not None:
