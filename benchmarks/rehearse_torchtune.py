@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rehearse_peaks import MOST_OFF, environment, write_tokenizer
+from rehearse_peaks import MOST_OFF, environment, off_by, write_tokenizer
 
 TORCHTUNE = "https://github.com/pytorch/torchtune"
 COMMIT = "1814feb17a9038e1a8053ce93111bd26774a8db6"
@@ -159,9 +159,8 @@ def main() -> int:
             changes.append(row.change)
             if options.only in row.name:
                 found = peak_of(row.name, changes, tune)
-                off = found / row.active_gib - 1 if found is not None else float("inf")
-                worst = max(worst, abs(off))
-                simulated = f"{found:.1f} GiB | {off:+.1%}" if found is not None else "did not end | "
+                off, simulated = off_by(found, row.active_gib)
+                worst = max(worst, off)
                 print(f"| {row.name} | {row.active_gib} GiB | {simulated} |", flush=True)
     print(f"\nSource: {TABLE}")
     return int(options.check and worst > MOST_OFF)

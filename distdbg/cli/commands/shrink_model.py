@@ -96,6 +96,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if pattern is not None:
         raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
                          "Leave it out.")  # fmt: skip
+    dst = None if anatomy else dst  # nothing is written
     if dst is None and not anatomy:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
     from distdbg.shrink import pushing
@@ -105,7 +106,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if push is not None:
         pushing.refuse_unpushable(push)
     source = open_source(src)
-    with _resumable(dst if not anatomy else None), _loading(torch=not no_verify):
+    with _resumable(dst), _loading(torch=not no_verify):
         from distdbg.shrink.anatomy import anatomy_lines
         from distdbg.shrink.estimate.extrapolating import extrapolation_lines
         from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
@@ -124,7 +125,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
             size,
             smoke_test or size == "tiny",
         )
-        if anatomy or dst is None:
+        if dst is None:
             asked = [
                 f"--layers {layers}",
                 *([f"--keep {keep}"] if keep != "kinds" else []),

@@ -5,8 +5,8 @@
 
 Times are epoch seconds, sizes bytes. `state` is one letter of proc(5). `syscall` is what the main thread waits in, and
 `target` what its first argument names: a file, a socket's peer, a child; `holders` are the processes that have locked
-the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL
-process group is one of its threads. Fields that cannot be read are left out.
+the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL process group is one of its threads. Fields
+that cannot be read are left out.
 """
 
 from __future__ import annotations

@@ -60,22 +60,25 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
         for (operation, ranks), line in zip(found.sides, called_at, strict=True)
     )
     place = f" ({found.place})" if found.place else ""
-    verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
-    what = "in another collective" if found.others else "in different collectives"
-    what = "with another size or type" if found.kind is Kind.SHAPE else what
+    verb, what = "came", "with another size or type"
+    if found.kind is not Kind.SHAPE:
+        verb = "was" if len(found.ranks) == 1 else "were"
+        what = "in another collective" if found.others else "in different collectives"
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     if found.kind is Kind.RANK_CONDITIONAL:
         what = "alone in another collective" if found.others else what
         others = ("" if found.others else others) + _because(found)
-    dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
+    dead = who(evidence, tuple(sorted(f.rank.rank for f in failures(evidence))))
+    ends = (
+        f"{dead.capitalize()} failed because of it: gloo ends a rank that gets more bytes than it expects, and its "
+        "peers lose the connection."
+    )
     return Finding(
         id=found.kind.value,
         severity="error",
         confidence="certain" if _recorded(evidence, found) else "likely",
         summary=f"{subject} {verb} {what}{others}: {sides}{place}",
-        cause=" ".join(filter(None, [_detail(evidence, found), _modules(evidence, dump, found),
-        f"{who(evidence, dead).capitalize()} failed because of "
-        "it: gloo ends a rank that gets more bytes than it expects, and its peers lose the connection."])),
+        cause=" ".join(filter(None, (_detail(evidence, found), _modules(evidence, dump, found), ends))),
         remedy=remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),

@@ -70,7 +70,7 @@ def is_a_loss(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and LOSS.search(node.id) is not None
 
 
-def root(value: ast.expr) -> str:
+def root_name(value: ast.expr) -> str:
     """`loss` of `loss.mean().cpu()`, where nothing but methods of it are called."""
     node = value
     while isinstance(node, (ast.Attribute, ast.Call)):

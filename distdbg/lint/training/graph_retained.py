@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.kept import FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root, terms
+from distdbg.lint.script.kept import FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root_name, terms
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, Loop, last_word, names_in
 
@@ -52,7 +52,7 @@ def _beside_the_loss(context: Context) -> Iterator[Hit]:
         values = _values_of_dicts(context, function, returned.value.elts) if carry else []
         freed = any(names_in(value) & FREES for value in values)
         for value in values:
-            name = root(value)
+            name = root_name(value)
             if name not in carry or names_in(value) & FREES or context.loops.without_grad(value):
                 continue
             if freed:
