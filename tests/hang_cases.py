@@ -107,12 +107,12 @@ def evidence(ranks, *, missing=None, sources=None, quiet_s=6.0, members=None, re
     return RunEvidence(job={"topology": {"world_size": len(everybody)}}, attempt=1, ranks=known, nodes=(), dump=dump)
 
 
-def send(peer, number=0, line=5, t=1):
-    return Call(t, "send", SCRIPT, line, "<module>", peer, number)
+def send(peer, number=0, line=5, t=1, tag=None):
+    return Call(t, "send", SCRIPT, line, "<module>", peer, number, tag=tag)
 
 
-def recv(peer, number=0, line=6, t=1):
-    return Call(t, "recv", SCRIPT, line, "<module>", peer, number)
+def recv(peer, number=0, line=6, t=1, tag=None):
+    return Call(t, "recv", SCRIPT, line, "<module>", peer, number, tag=tag)
 
 
 def rooted(operation, root, created_before_s=12.001, line=9):

@@ -96,13 +96,15 @@ class ProcessState(DumpPart, name="process", by="agent"):
 
 
 class Descendant(DumpPart, name="descendant", by="agent"):
-    """A process below a rank, but for a loader's workers. `cpu_s` is its own CPU time, without its children's."""
+    """A process below a rank, but for a loader's workers. `cpu_s` is its own CPU time, without its children's;
+    `exit_code` that of a process that has ended and that nobody has waited for yet, -N where signal N ended it."""
 
     pid: int
     parent: int | None
     name: str = ""
     state: str = ""
     cpu_s: float | None = None
+    exit_code: int | None = None
 
 
 class LockFile(DumpPart, name="lock-file", by="agent"):
@@ -116,9 +118,10 @@ class LockFile(DumpPart, name="lock-file", by="agent"):
 
 class LookPart(DumpPart, name="look", by="agent"):
     """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid. Where
-    the rank waits for a child or a lock file, `below` are all processes below it, and `lock` is the file. `rested` is
-    how often the judged thread had left a CPU when this look was over, which pauses it, and `switched` of the next look
-    how often it had when that began."""
+    the rank waits for a child or a lock file, `below` are all processes below it, and `lock` is the file; where it
+    waits for another file or socket, `below` are its children that have ended. `rested` is how often the judged thread
+    had left a CPU when this look was over, which pauses it, and `switched` of the next look how often it had when that
+    began."""
 
     t: float | None = None
     process: Mapping[str, object]

@@ -10,9 +10,10 @@ process. These two files in node-local memory, beside the heartbeat page, do not
 The second word is `number << 48 | site << 32 | peer + 1`. The peer is the other rank of a send or recv, or the
 root of a broadcast, reduce, gather or scatter; 0 means none, or a receive from any rank. The number counts the sends to
 this peer, or the receives from it, or the collectives of the group, from 1 to 32767 and again: a ring forgets, and the
-calls of two ranks must be comparable. The third word is 1 + the number of elements, of collectives that need the same
-number on every rank; 0 of others. Call n (from 0) is in place n % CALLS. A call is recorded before it begins, so a rank
-that hangs in one, or dies in it, shows it. The reader is evidence/recorder/calls.py.
+calls of two ranks must be comparable. The third word is 1 + the tag of a send or recv, or 1 + the number of elements of
+a collective that needs the same number on every rank; 0 of others. Call n (from 0) is in place n % CALLS. A call is
+recorded before it begins, so a rank that hangs in one, or dies in it, shows it. The reader is
+evidence/recorder/calls.py.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class CallLog:
             if name in _PEERS:
                 operation = frame
                 count_transfer()
-            dtype, size = _brought(name, variables)
+            dtype, size = (None, _tag(variables)) if name in _PEERS else _brought(name, variables)
             unit = _unit(caller) if str(caller.f_globals.get("__name__")).startswith(_FSDP2) else _NO_UNIT
             key = (id(caller.f_code), caller.f_lasti, id(operation.f_code), dtype, group, unit)
             site = sites.get(key)
@@ -162,6 +163,11 @@ def _brought(name: str, variables: dict[str, Any]) -> tuple[object, int]:
         return None, -1
     size = sum(part.numel() for part in parts)
     return (parts[0].dtype, size) if type(size) is int else (None, -1)
+
+
+def _tag(variables: dict[str, Any]) -> int:
+    tag: Any = variables.get("tag")
+    return tag if type(tag) is int and 0 <= tag < 2**31 else -1
 
 
 def _peer(name: str, variables: dict[str, Any], torchs: dict[str, Any]) -> int:

@@ -24,7 +24,7 @@ _LOADER_WORKER = "pt_data_worker"
 class Relative:
     """`own_s` are the CPU seconds of the process, `reaped_s` those of the children that it has waited for, `delay_s`
     the seconds that its main thread was ready to run and had no CPU. `loads`: it is a worker of a DataLoader, or below
-    one."""
+    one. `exit_code`: of a process that has ended and that nobody has waited for, -N where signal N ended it."""
 
     pid: int
     parent: int
@@ -34,6 +34,7 @@ class Relative:
     reaped_s: float
     delay_s: float
     loads: bool = False
+    exit_code: int | None = None
 
 
 def family(pid: int, apart: Collection[int] = ()) -> list[Relative]:
@@ -48,11 +49,16 @@ def family(pid: int, apart: Collection[int] = ()) -> list[Relative]:
             continue
         loads = loads or name.startswith(_LOADER_WORKER)
         ticks = [int(ticks) / _TICK for ticks in fields[11:15]]
-        found.append(
-            Relative(member, parent, name, fields[0], ticks[0] + ticks[1], ticks[2] + ticks[3], _delay(member), loads)
-        )
+        delay, code = _delay(member), _exit_code(fields)
+        spent = ticks[0] + ticks[1], ticks[2] + ticks[3]
+        found.append(Relative(member, parent, name, fields[0], *spent, delay, loads, code))
         todo += [(child, member, loads) for child in procfs.children(member) if child not in apart]
     return found
+
+
+def _exit_code(fields: list[str]) -> int | None:
+    """The last field of /proc/PID/stat is what waitpid would give; the kernel tells it to who may trace the process."""
+    return os.waitstatus_to_exitcode(int(fields[49])) if fields[0] == "Z" and len(fields) > 49 else None
 
 
 def cpu_of(relatives: list[Relative]) -> float:

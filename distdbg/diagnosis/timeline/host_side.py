@@ -27,7 +27,8 @@ _HANDLES = re.compile(r"(?:^|\.)handle$")
 
 def standing(seen: Seen) -> Standing:
     """Of a rank whose main thread has a stack and is in no communication."""
-    return _loader(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+    found = _loader(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+    return outside.with_ended_children(seen, found)
 
 
 def may_wait_for_device(seen: Seen, found: Standing) -> bool:

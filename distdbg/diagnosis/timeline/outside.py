@@ -8,10 +8,12 @@ from dataclasses import replace
 from distdbg.diagnosis.timeline.life import busy_children
 from distdbg.diagnosis.timeline.seen import CHILD, Seen
 from distdbg.diagnosis.timeline.standing import Build, Doing, Standing
+from distdbg.evidence.exit_status import how_it_ended
 from distdbg.evidence.frames import Activity
 from distdbg.protocol.dump import Descendant, LockFile
 
 _MOST_NAMED = 4
+_BETWEEN_PROCESSES = {Activity.CHILD, Activity.SHARED_LOCK}
 
 
 def standing(seen: Seen) -> Standing | None:
@@ -74,6 +76,23 @@ def _child(seen: Seen) -> Standing | None:
     which = f"its child process {child.name} (pid {child.pid})" if child is not None else "a child process"
     found = seen.stands(Doing.IO, f"waits for {which} to end{_names(busy)}")
     return replace(found, busy=tuple(one.name for one in busy))
+
+
+def with_ended_children(seen: Seen, found: Standing) -> Standing:
+    """Of a rank that waits for a pipe, a socket or a lock, the phrase also names children that have ended and that it
+    has not waited for. One that ended well counts only where the rank waits in a queue or pipe of multiprocessing.
+    """
+    if found.doing not in (Doing.IO, Doing.LOCK) or found.worker:
+        return found
+    between = not _BETWEEN_PROCESSES.isdisjoint(f.activity for f in seen.library)
+    own = [one for one in seen.rank.last.below if one.parent == seen.rank.pid and one.exit_code is not None]
+    told = [one for one in own if one.exit_code or between]
+    ended = [f"{one.name} (pid {one.pid}): {how_it_ended(one.exit_code or 0)}" for one in told]
+    if not ended:
+        return found
+    more = f" and {len(ended) - _MOST_NAMED} more" if len(ended) > _MOST_NAMED else ""
+    words = f"child{'' if len(ended) == 1 else 'ren'} {', '.join(ended[:_MOST_NAMED])}{more}"
+    return replace(found, phrase=f"{found.phrase}, after the end of its {words},")
 
 
 def _awaited(seen: Seen) -> Descendant | None:

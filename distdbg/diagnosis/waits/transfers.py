@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class OpenTransfer:
 def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
     """Of the peers that have not done their part; a peer that has is not waited for.
 
-    Where all have, and yet this rank waits, the wait is for nobody: tags or sizes may differ, which is not recorded.
+    Where all have, and yet this rank waits, the tags differ; else the wait is for nobody, since sizes are not recorded.
     """
     rank = standing.rank
     had = dump.ranks[rank]
@@ -42,7 +43,12 @@ def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
         peers = {(w, p) for w, p in peers if p == standing.peer and w == way} or peers
     if not peers and standing.peer is not None and not had.calls:
         peers = {(standing.function, standing.peer)}  # only the stack speaks
-    words = " or ".join(f"{way} {'to' if way == 'send' else 'from'} rank {peer}" for way, peer in sorted(peers))
+    tags = {} if peers else _tags_apart(rank, dump)
+    peers |= set(tags)
+    words = " or ".join(
+        f"{way} {'to' if way == 'send' else 'from'} rank {peer}{tags.get((way, peer), '')}"
+        for way, peer in sorted(peers)
+    )
     awaited = tuple(sorted({peer for _, peer in peers}))
     return OpenTransfer(words or standing.function, awaited, since, either=len(peers) > 1)
 
@@ -115,6 +121,30 @@ def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
             if _ahead(begun, _answered(other, rank, others) if other is not None else 0):
                 found.add((way, peer))
     return found
+
+
+def _tags_apart(rank: int, dump: Dump) -> dict[tuple[str, int], str]:
+    """(send or recv, peer) -> ` with tag 1, begun at train.py:7`: the peer has begun as many halves, and too few with
+    this tag. NCCL ignores tags."""
+    had, found = dump.ranks[rank], {}
+    for way, own, others in (("send", _SENDS, _RECEIVES), ("recv", _RECEIVES, _SENDS)):
+        for peer in {call.peer for call in had.calls if call.operation in own and call.peer is not None}:
+            other = dump.ranks.get(peer)
+            if other is None or had.first.process.nccl:
+                continue
+            mine, theirs = _numbered(had, peer, own), _numbered(other, rank, others)
+            both = mine.keys() & theirs.keys()
+            tags, answered = (Counter(calls[number].tag for number in both) for calls in (mine, theirs))
+            extra = tags - answered
+            if extra and None not in tags.keys() | answered.keys():  # the newest of each tag are left over
+                left = [max(n for n in both if mine[n].tag == tag) for tag in extra]
+                first = mine[min(left)]
+                found[way, peer] = f" with tag {first.tag}{f', begun at {first.at}' if first.at else ''}"
+    return found
+
+
+def _numbered(had: RankDump, peer: int, operations: frozenset[str]) -> dict[int, Call]:
+    return {call.number: call for call in had.calls if call.operation in operations and call.peer == peer}
 
 
 def _begun(calls: Iterable[Call], operations: frozenset[str]) -> dict[int | None, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from distdbg.evidence.ops import is_transfer
+
 #: so many calls are kept: a file with fewer has lost none
 KEPT = 4095
 NUMBERS = 32767
@@ -34,6 +36,8 @@ class Call:
     #: of a collective of FSDP2: the unit's module, and forward or backward
     module: str = ""
     phase: str = ""
+    #: of a send or recv; None where it is not known
+    tag: int | None = None
 
     @property
     def at(self) -> str:
@@ -63,8 +67,11 @@ def read_calls(raw: bytes, sites: str) -> list[Call]:
         operation, file, line, function, dtype, group, module, phase = (
             known[site - 1] if 0 < site <= len(known) else _NO_SITE
         )
-        had = peer if peer >= 0 else None, max(0, word >> 48), size - 1 if size > 0 else None
-        found.append(Call(t, operation, file, line, function, *had, dtype.removeprefix("torch."), group, module, phase))
+        third = size - 1 if size > 0 else None
+        elements, tag = (None, third) if is_transfer(operation) else (third, None)
+        had = peer if peer >= 0 else None, max(0, word >> 48), elements
+        where = dtype.removeprefix("torch."), group, module, phase
+        found.append(Call(t, operation, file, line, function, *had, *where, tag))
     return found
 
 

@@ -10,21 +10,26 @@ from distdbg.collect.machine.lock_files import look_at_lock
 from distdbg.evidence.frames import Activity, activity_of
 from distdbg.launch.watch.capture_targets import activities
 
-_PROGRAMS = {Activity.CHILD, Activity.SUBPROCESS, Activity.EXTENSION_BUILD}
+_PROGRAMS = {Activity.CHILD, Activity.SHARED_LOCK, Activity.SUBPROCESS, Activity.EXTENSION_BUILD}
 _WAITS_FOR_CHILD = {"wait4", "waitid"}
+#: a child may be at the other end of the pipe or socket
+_MAY_HEAR_OF_CHILD = {"read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", "pselect6", "epoll_wait",
+                      "epoll_pwait"}  # fmt: skip
 
 
 def surroundings(pid: int, frames: list[dict[str, Any]], syscall: str) -> dict[str, Any]:
     """The fields `below` and `lock` of a look (protocol/dump.py), as far as the rank waits for these. `frames` are
     those of its judged thread, as py-spy has them."""
     found: dict[str, Any] = {}
-    if syscall in _WAITS_FOR_CHILD or not _PROGRAMS.isdisjoint(activities(frames)):
-        found["below"] = [
+    waits = syscall in _WAITS_FOR_CHILD or not _PROGRAMS.isdisjoint(activities(frames))
+    if waits or syscall in _MAY_HEAR_OF_CHILD:
+        below = [
             {"pid": one.pid, "parent": one.parent, "name": one.name, "state": one.state,
-             "cpu_s": one.own_s}
+             "cpu_s": one.own_s, "exit_code": one.exit_code}
             for one in family(pid)[1:]
-            if not one.loads
+            if not one.loads and (waits or one.exit_code is not None)
         ]  # fmt: skip
+        found |= {"below": below} if waits or below else {}
     if path := _lock_path(frames):
         found["lock"] = look_at_lock(Path(path), but=pid)
     return found

@@ -51,3 +51,10 @@ def test_workers_of_a_loader_are_no_busy_children():
 def test_a_process_that_is_gone_has_no_family():
     assert family(2**22 + 1) == []
     assert child_s_of([]) == 0.0
+
+
+def test_how_a_process_ended_that_nobody_has_waited_for():
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        found = {one.pid: one.exit_code for one in family(os.getpid())}
+    assert (found[child.pid], found[os.getpid()]) == (3, None)

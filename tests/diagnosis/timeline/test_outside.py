@@ -20,6 +20,10 @@ def child(pid, name, state, cpu_s, parent=1001):
     return Descendant(pid=pid, parent=parent, name=name, state=state, cpu_s=cpu_s)
 
 
+def ended_child(pid, exit_code, parent=1001):
+    return Descendant(pid=pid, parent=parent, name="python", state="Z", cpu_s=1.0, exit_code=exit_code)
+
+
 def with_looks(make, first, last):
     def build(rank):
         dump = make(rank)
@@ -74,3 +78,33 @@ def test_a_lock_file_is_named_with_its_holder(holders, words):
     (found,) = build_report(evidence({0: waits(9), 1: polls}, quiet_s=70.0)).findings
     assert (found.id, found.ranks) == ("stuck-on-io", (1,))
     assert f"/data/cache.lock, 30 s old, {words}" in found.summary
+
+
+def reads(frames, *ended):
+    """Waits in a read; `ended` are (pid, exit code) of its children that nobody has waited for."""
+    below = tuple(ended_child(pid, code) for pid, code in ended)
+    return with_looks(made(frames, call="read"), {"below": below}, {"below": below})
+
+
+QUEUE = (Frame("Queue.get", f"{LIB}/multiprocessing/queues.py", 103), user(12, "take"), *BOOT)
+PIPE = (user(12, "take"), *BOOT)
+
+
+@pytest.mark.parametrize(("frames", "ended", "words"), [
+    (QUEUE, [(50, -9)], "child python (pid 50): SIGKILL, at"),
+    (QUEUE, [(50, 0)], "child python (pid 50): exit code 0, at"),
+    (PIPE, [(50, 0), (51, 3)], "child python (pid 51): exit code 3, at"),
+    (PIPE, [(51, 3), (52, -11)], "children python (pid 51): exit code 3, python (pid 52): SIGSEGV, at"),
+    (PIPE, [(50, 0)], None),  # any command that was started and forgotten
+])  # fmt: skip
+def test_children_that_have_ended_while_their_rank_waits(frames, ended, words):
+    (found,) = build_report(evidence({0: waits(9), 1: reads(frames, *ended)})).findings
+    assert (found.id, found.ranks) == ("stuck-on-io", (1,))
+    assert "after the end" not in found.summary if words is None else f"after the end of its {words}" in found.summary
+
+
+def test_a_child_that_died_says_nothing_of_a_rank_that_waits_for_ranks():
+    below = (ended_child(50, -9, parent=1000),)
+    other = made((user(16, "fetch"), *BOOT), call="clock_nanosleep")
+    (found,) = build_report(evidence({0: with_looks(waits(9), {"below": below}, {"below": below}), 1: other})).findings
+    assert (found.id, found.ranks) == ("stuck-in-python", (1,)) and "SIGKILL" not in found.summary + found.cause

@@ -39,8 +39,25 @@ def test_the_stack_says_which():
 
 
 def test_nobody_where_all_have_done_their_part():
-    """Tags or sizes differ, or the network is cut."""
+    """Sizes differ, or the network is cut."""
     assert awaited({0: [send(1)], 1: [recv(0)]}, function="send", peer=1) == ("send", ())
+
+
+def test_a_send_and_a_receive_with_different_tags():
+    calls = {0: [send(1, 1, tag=0), send(1, 2, tag=1)], 1: [recv(0, 1, tag=0), recv(0, 2, tag=2)]}
+    assert awaited(calls, function="send", peer=1) == ("send to rank 1 with tag 1, begun at train.py:5", (1,))
+    assert awaited(calls, rank=1, function="recv", peer=0)[1] == (0,)
+    report = build_report(evidence({rank: made(c10d("recv"), calls=calls[rank]) for rank in calls}))
+    assert [(f.id, f.ranks) for f in report.findings] == [("group-deadlock", (0, 1))]
+
+
+def test_the_same_tags_in_another_order_are_no_mismatch():
+    calls = {0: [send(1, 1, tag=7), send(1, 2, tag=8)], 1: [recv(0, 1, tag=8), recv(0, 2, tag=7)]}
+    assert awaited(calls, function="send", peer=1) == ("send", ())
+
+
+def test_tags_that_only_some_calls_have_recorded_say_nothing():
+    assert awaited({0: [send(1, 1, tag=1)], 1: [recv(0, 1)]}, function="send", peer=1) == ("send", ())
 
 
 def test_only_the_stack_speaks():

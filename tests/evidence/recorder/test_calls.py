@@ -28,7 +28,7 @@ exec(  # a module of its own, as torch.distributed is one
     "def all_to_all_single(output, tensor): record(sys._getframe())\n"
     "def irecv(tensor, src, group=None, group_src=None): record(sys._getframe())\n"
     "def recv(tensor, src): irecv(tensor, src)\n"
-    "def isend(tensor, dst): record(sys._getframe())\n"
+    "def isend(tensor, dst, tag=0): record(sys._getframe())\n"
     "def gather(tensor, dst): record(sys._getframe())\n"
     "def gather_object(thing, dst): gather(thing, dst)\n"
     "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
@@ -50,6 +50,15 @@ def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
     assert first.function == "test_a_call_has_its_line_its_time_and_its_peer"
     assert (second.operation, second.line, second.peer) == ("irecv", line + 2, 3)
     assert 0 < first.t <= second.t
+
+
+def test_a_transfer_has_its_tag(tmp_path):
+    record, read = written(tmp_path)
+    TORCHS["record"] = record
+    TORCHS["isend"](None, dst=1, tag=7)
+    TORCHS["isend"](None, dst=1)
+    TORCHS["recv"](None, src=3)
+    assert [(call.tag, call.size) for call in read()] == [(7, None), (0, None), (None, None)]
 
 
 def test_a_call_is_kept_without_its_line_where_there_is_no_room_for_it(tmp_path):

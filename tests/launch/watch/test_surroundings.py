@@ -58,3 +58,19 @@ def test_the_processes_below_a_rank_that_waits_for_a_program():
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_child_that_died_is_seen_by_a_rank_that_reads(tmp_path):
+    died, lives = subprocess.Popen(["sh", "-c", "kill -9 $$"]), subprocess.Popen(["sleep", "60"])
+    try:
+        os.waitid(os.P_PID, died.pid, os.WEXITED | os.WNOWAIT)
+        users = stack(("/home/me/t.py", "f", {}))
+        (below,) = [
+            one for one in surroundings(os.getpid(), users, "read")["below"] if one["pid"] in (died.pid, lives.pid)
+        ]
+        assert (below["pid"], below["state"], below["exit_code"]) == (died.pid, "Z", -9)
+        assert surroundings(os.getpid(), users, "clock_nanosleep") == {}
+    finally:
+        lives.kill()
+        lives.wait()
+        died.wait()
