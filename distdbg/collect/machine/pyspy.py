@@ -16,11 +16,14 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from distdbg.collect.machine import procfs
-from distdbg.evidence.frames import Activity, activity_of
+from distdbg.collect.machine.kept_source import read_kept_source
+from distdbg.evidence.frames import Activity, activity_of, is_user
+from distdbg.evidence.stacks.store_calls import waiting_call
 
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[2] / "../../../../bin/py-spy"))
@@ -53,7 +56,8 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     """py-spy's own JSON: one object a thread, innermost frame first. Raises PySpyFailed.
 
     Its `--subprocesses` adds nothing to JSON (py-spy 0.4.3): children are asked one by one. Of the variables
-    only those that say for which ranks torch waits, or for which lock file, are kept, unless `values` asks for all.
+    only those that say for which ranks torch waits, for which lock file, or for which key of a store are kept, unless
+    `values` asks for all.
     """
     tool = find_pyspy()
     if tool is None:
@@ -92,9 +96,30 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
         raise PySpyFailed("py-spy printed something else than a list of threads")
     if not values:
         for thread in threads:
-            for frame in thread.get("frames", ()):
-                frame["locals"] = [v for v in frame.get("locals") or () if _is_kept(v, frame)]
+            frames = thread.get("frames") or []
+            names = _names_of_key(frames[0]) if frames else frozenset()
+            for frame in frames:
+                own = names if frame is frames[0] else ()
+                frame["locals"] = [v for v in frame.get("locals") or () if v.get("name") in own or _is_kept(v, frame)]
     return threads
+
+
+def _names_of_key(frame: dict[str, Any]) -> frozenset[str]:
+    """The variables that say for which key of a store a line waits, where it waits for one."""
+    file, line = str(frame.get("filename")), frame.get("line")
+    if not isinstance(line, int) or not file.startswith("/") or not is_user(file):
+        return frozenset()
+    call = waiting_call(_source(file), line)
+    return call.names if call is not None else frozenset()
+
+
+@lru_cache(maxsize=64)
+def _source(file: str) -> str:
+    """Empty where it cannot be read."""
+    with contextlib.suppress(OSError):
+        kept = read_kept_source(file)
+        return kept[1].decode("utf-8", "replace") if kept is not None else ""
+    return ""
 
 
 def _is_kept(variable: dict[str, Any], frame: dict[str, Any]) -> bool:

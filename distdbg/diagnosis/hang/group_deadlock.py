@@ -16,6 +16,7 @@ from distdbg.model import CauseClass, Finding, fold_ranks
 
 _MOST_STEPS = 8
 _BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
+_TEXT = " Which rank sets the key is read from the text of the scripts."
 _EITHER = " One of them may wait for another rank, too: a receive may have been begun long ago, for later."
 
 
@@ -27,12 +28,16 @@ def group_deadlock(evidence: RunEvidence) -> Iterable[Finding]:
     for circle in hang.circles:
         waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
         blind, either = any(wait.by_stacks for wait in waits), any(wait.either for wait in waits)
+        text = any(wait.by_text for wait in waits)
         yield Finding(
             id="group-deadlock",
             severity="error",
-            confidence="likely" if blind or either or hang.dump.missing else "certain",
+            confidence="likely" if blind or either or text or hang.dump.missing else "certain",
             summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
-            cause=_lines(hang, circle) + (_BLIND if blind else "") + (_EITHER if either else ""),
+            cause=_lines(hang, circle)
+            + (_BLIND if blind else "")
+            + (_EITHER if either else "")
+            + (_TEXT if text else ""),
             remedy=entry("group-deadlock").remedy,
             ranks=circle,
             nodes=hosts(evidence, circle),

@@ -12,6 +12,7 @@ from distdbg.diagnosis.hang._stuck import citations, short, side_of, since, step
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
 from distdbg.diagnosis.waits.hang import PASSES, Culprit, Hang, hang_of
+from distdbg.diagnosis.waits.store_keys import said_of_setters
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Confidence, Finding, FindingDoc
@@ -51,6 +52,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
     cause = [
         _line(hang, standing),
         _in_c(hang, standing),
+        said_of_setters(standing, hang.dump),
         handled(evidence, culprit.ranks),
         waited(evidence, hang, culprit.waits),
     ]

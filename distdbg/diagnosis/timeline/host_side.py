@@ -11,6 +11,7 @@ from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.stacks.classes import idle, since_birth
+from distdbg.evidence.stacks.store_calls import HOLE
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.model import fold_ranks
 from distdbg.protocol.dump import SLEEP
@@ -22,12 +23,14 @@ _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get
 _NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
 #: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
 _ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
+#: of a store, that are named
+_MOST_KEYS = 4
 _HANDLES = re.compile(r"(?:^|\.)handle$")
 
 
 def standing(seen: Seen) -> Standing:
     """Of a rank whose main thread has a stack and is in no communication."""
-    found = _loader(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+    found = _loader(seen) or _store(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
     return outside.with_ended_children(seen, found)
 
 
@@ -110,9 +113,20 @@ def _lock(seen: Seen) -> Standing | None:
     return None
 
 
+def _store(seen: Seen) -> Standing | None:
+    """Of torch.distributed: in C++, which no other rank's operation ends."""
+    call = seen.store_call
+    if call is None:
+        return seen.stands(Doing.IO, "waits for a key of a store") if "TCPStore" in seen.native else None
+    keys = call.keys(seen.users[0].variables)
+    many = "s" if len(keys) > 1 else ""
+    known = not any(HOLE in key for key in keys)
+    which = ", ".join(f'"{key}"' for key in keys[:_MOST_KEYS]) if known else f"`{call.text}`"
+    what = f"{call.receiver}.{call.method} for the key{many} {which}"
+    return replace(seen.stands(Doing.IO, f"waits in {what}", what), key=keys[0] if keys else "")
+
+
 def _io(seen: Seen) -> Standing | None:
-    if "TCPStore" in seen.native:
-        return seen.stands(Doing.IO, "waits in the rendezvous store for a key that nobody has set")
     words = None
     if seen.state == "D":
         wchan = seen.rank.last.process.wchan or "no more is known"

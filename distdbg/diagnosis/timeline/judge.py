@@ -127,7 +127,7 @@ def _only_enqueues(seen: Seen, names: frozenset[str]) -> bool:
 
 def _silent_communication(seen: Seen) -> Standing | None:
     """Waits that leave no frame of torch.distributed: backward, Work.wait(), a synchronisation of the device."""
-    if seen.call in host_side.ON_FILE | CHILD | SLEEP:
+    if seen.call in host_side.ON_FILE | CHILD | SLEEP or seen.store_call is not None:
         return None
     if "SendWork" in seen.native or "RecvWork" in seen.native:
         return _transfer(seen, "send" if "SendWork" in seen.native else "recv", None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks.store_calls import StoreCall, waiting_call
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.protocol.dump import SLEEP
 
@@ -72,6 +74,18 @@ class Seen:
         frame = self.users[0] if self.users else None
         return Standing(self.rank.rank, doing, phrase, frame, self.users, function, peer, sure)
 
+    @cached_property
+    def store_call(self) -> StoreCall | None:
+        """The call of a store of torch.distributed that the judged thread waits in, by the text of its line."""
+        if self.main is None or not self.users or self.main.frames[:1] != self.users[:1]:
+            return None
+        frame = self.users[0]
+        call = waiting_call(self.dump.sources.get(frame.file, ""), frame.line)
+        if call is None or not call.is_of_a_store(frame.variables):
+            return None
+        sure = call.receiver in frame.variables or "Store" in self.native
+        return call if sure or self.call in MANY | {"restart_syscall"} else None
+
     @property
     def locks(self) -> bool:
         """It waits in Python's own means between threads."""
@@ -102,6 +116,7 @@ class Seen:
     def at(self, thread: Thread) -> Seen:
         """The same rank by another thread, of which /proc was not asked."""
         seen = copy(self)
+        seen.__dict__.pop("store_call", None)
         seen.main, seen.call, seen.target, seen.native, seen.holders = thread, "", "", "", ()
         seen.library, seen.users = parts(thread.frames)
         seen.idle, seen.holds_gil, seen.keeps_gil = not thread.active, thread.holds_gil, False

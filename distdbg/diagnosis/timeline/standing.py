@@ -14,11 +14,12 @@ from distdbg.protocol.dump import LockFile
 
 
 class Doing(Enum):
-    """What a rank does. The first three wait for other ranks."""
+    """What a rank does. The first four wait for other ranks."""
 
     COLLECTIVE = "waits in a collective"
     TRANSFER = "waits for a send or recv"
     FORMING = "waits for a process group to be formed"
+    KEY = "waits for a key of a store that another rank sets"
     DEVICE = "has enqueued an operation that its device does not finish"
     ENDED = "has ended"
     STOPPED = "is stopped"
@@ -33,7 +34,7 @@ class Doing(Enum):
 
     @property
     def waits_for_ranks(self) -> bool:
-        return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING)
+        return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING, Doing.KEY)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Standing:
     #: who makes the process group that it waits for, itself among them; empty where that is not known
     members: tuple[int, ...] = ()
     build: Build | None = None
+    #: of a store of torch.distributed, which it waits for, the first; HOLE in it stands for what is not known
+    key: str = ""
     #: names of its child processes that compute, where it waits for one
     busy: tuple[str, ...] = ()
 

@@ -43,6 +43,8 @@ class Wait:
     awaited_known: bool = False
     #: the devices wait, by what was enqueued; the hosts may be anywhere
     on_device: bool = False
+    #: who is awaited follows from the text of the scripts: which rank sets a key of a store
+    by_text: bool = False
     #: the devices of all members have started it; None where no start times are recorded
     started: bool | None = None
 
@@ -83,6 +85,8 @@ def find_waits(
                     blind[standing.function].append(rank)
             case Doing.TRANSFER if on_device is None:
                 found.append(_transfer(rank, open_transfer(standing, dump)))
+            case Doing.KEY if standing.peer is not None:
+                found.append(Wait(standing.function, (rank,), (standing.peer,), by_text=True))
             case Doing.FORMING:
                 forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():

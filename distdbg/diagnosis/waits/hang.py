@@ -19,6 +19,7 @@ from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.movement import elsewhere, moved_ranks
 from distdbg.diagnosis.waits.roots import other_root
+from distdbg.diagnosis.waits.store_keys import with_setters
 from distdbg.diagnosis.waits.transfers import peer_of
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -248,6 +249,7 @@ def _follow(
         }
         standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in missing.items()}
         standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
+        standings |= with_setters(standings, dump)
         standings |= {rank: _on_device(dump, rank, found, known) for rank, found in stuck.items()}
         waits = find_waits(dump, records, standings, known, opened)
         found = ends(waits, standings)

@@ -65,3 +65,17 @@ def test_a_process_without_python_is_no_lack_of_a_tool(need, monkeypatch):
                 pyspy.stacks(process.pid, within_s=20)
         finally:
             process.kill()
+
+
+def test_the_variables_of_a_stores_key_are_kept(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\nclass Store:\n    get = time.sleep\n"
+        "def read(store, seconds, secret):\n    print('ready', flush=True)\n    return store.get(seconds)\n"
+        "read(Store(), 100, 's3')\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        frame = pyspy.stacks(process.pid, within_s=20)[0]["frames"][0]
+        process.kill()
+    assert [variable["name"] for variable in frame["locals"]] == ["store", "seconds"]

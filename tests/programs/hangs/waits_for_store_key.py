@@ -1,6 +1,6 @@
 """Rank 1 waits in the store for a key that nobody sets: rank 0 writes it with another name.
 
-Verdict: stuck-on-io; ranks: 1; says: waits_for_store_key.py:19
+Verdict: stuck-on-io; ranks: 1; says: only f'done/{rank}/{step}' (waits_for_store_key.py:17)
 On two ranks.
 """
 
