@@ -375,4 +375,50 @@ ENTRIES = (
             remedy="Load on every rank (torch.load with map_location), or before the model is wrapped.",
         ),
     ),
+    FindingDoc(
+        id="tracker-on-every-rank",
+        severity="warning",
+        title="every rank starts a run of the experiment tracker",
+        meaning="wandb.init and its like start one run in each process that calls them. With N ranks the tracker shows "
+        "N runs of one job, each with the losses of its own batches, and the ranks that have nothing to log send "
+        "system metrics all the same.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Call it under `if rank == 0:`, and log there only; or give each rank's run a common group and the rank "
+        "as its name.",
+        source="https://docs.wandb.ai/guides/track/log/distributed-training/",
+        lint=LintDoc(
+            how_seen="wandb.init, mlflow.start_run, neptune.init_run, swanlab.init, clearml's Task.init or "
+            "comet_ml.Experiment without a test of the rank around it and without the rank among its arguments, in a "
+            "function of which the file shows that each rank runs it.",
+        ),
+    ),
+    FindingDoc(
+        id="collective-on-cpu-tensor",
+        severity="warning",
+        title="a collective of NCCL gets a tensor of the host",
+        meaning="NCCL moves tensors of a GPU only. all_reduce of `torch.tensor([total])` raises: there is no backend "
+        "for the device cpu. Code that ran on one process, or with gloo, does so at its first evaluation on several.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Make the tensor with device=… of this rank, or move it there before the call.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#backends",
+        lint=LintDoc(
+            how_seen="A file names the backend nccl and no other, and a tensor that torch.tensor, zeros, FloatTensor "
+            "or their like make without a device goes into all_reduce, broadcast, reduce or all_gather of all ranks.",
+        ),
+    ),
+    FindingDoc(
+        id="seeds-lost-in-spawn",
+        severity="warning",
+        title="the seed is set before the ranks are started",
+        meaning="torch.multiprocessing.spawn starts new interpreters: they import the script again and begin with "
+        "random seeds of their own. What the parent seeded holds for the parent alone, and no run can be repeated.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Set the seed at the start of the function that spawn runs, with the rank added where ranks should "
+        "draw different numbers.",
+        source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
+        lint=LintDoc(
+            how_seen="torch.manual_seed in the function that calls spawn, before it, and nothing seeds in the "
+            "function that spawn starts or in what that calls.",
+        ),
+    ),
 )

@@ -493,4 +493,49 @@ ENTRIES = (
             "not smaller than the run's.",
         ),
     ),
+    FindingDoc(
+        id="clip-after-step",
+        severity="warning",
+        title="gradients clipped after the step",
+        meaning="The step has used the gradients as they were; clipping them afterwards changes nothing, as the next "
+        "batch clears them. Training is as unstable as without clipping.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Clip between backward() and step(); with a GradScaler behind scaler.unscale_(optimizer).",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",
+        lint=LintDoc(
+            how_seen="In a loop that trains, clip_grad_norm_ follows a step, and no other step follows before the "
+            "gradients are cleared or computed anew. Where its result is kept, or the norm is inf, it measures.",
+        ),
+    ),
+    FindingDoc(
+        id="gradients-cleared-early",
+        severity="warning",
+        title="gradients cleared between the micro-batches of a step",
+        meaning="zero_grad in front of each backward pass, and a step after several: the step uses the gradients of "
+        "the last micro-batch only. The batch is smaller than it was meant to be, and no error says so.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Clear the gradients where the step is, right after it.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
+        lint=LintDoc(
+            how_seen="The optimizer that steps every so many batches, or after a loop over micro-batches, is cleared "
+            "for each batch, under no test.",
+        ),
+    ),
+    FindingDoc(
+        id="schedule-length-wrong",
+        severity="warning",
+        title="a schedule that is too long for the run",
+        meaning="Accelerate steps a prepared scheduler once for each rank, so its length is that of all ranks "
+        "together. A number of steps from the whole loader, before it is shared among the ranks, times the number of "
+        "ranks is too long by the number of ranks: the learning rate never comes down.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Divide the length of the loader by accelerator.num_processes before it becomes steps, or take it from "
+        "the loader that prepare() returned.",
+        source="https://github.com/huggingface/diffusers/pull/8312",
+        lint=LintDoc(
+            how_seen="The length of a loader before prepare() goes into the steps of a schedule times the number of "
+            "ranks; or the plain loader's length is taken although prepare() has returned another object; or the "
+            "steps of a schedule are multiplied by those of accumulation.",
+        ),
+    ),
 )

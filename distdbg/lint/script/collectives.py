@@ -33,6 +33,11 @@ _LAST = (
     _OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE | {"state_dict", "save", "load", "async_save", "get_model_state_dict"}
     | {"get_state_dict", "get_optimizer_state_dict"}
 )  # fmt: skip
+#: where the tensor of this rank is among the arguments
+TENSOR_PLACE = {
+    "all_reduce": 0, "broadcast": 0, "reduce": 0, "all_gather": 1, "all_gather_into_tensor": 1,
+    "reduce_scatter_tensor": 1,
+}  # fmt: skip
 _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 

@@ -20,8 +20,10 @@ from distdbg.lint.script.script import File, ImportedCode, Script
 from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
-_ABOUT_TRAINING = re.compile(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b")
-_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", "rank")
+_ABOUT_TRAINING = re.compile(
+    r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|\.prepare\(|(?:\b|_)rank\b"
+)
+_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", ".prepare(", "rank")
 _MOST_LINES = 3000
 #: characters of source whose trees are kept: a tree takes some thirty times as much
 _MOST_KEPT = 2_000_000

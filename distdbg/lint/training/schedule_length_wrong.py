@@ -1,0 +1,111 @@
+"""The number of steps of a schedule does not fit how often Accelerate steps it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.kinds import SCHEDULER
+from distdbg.lint.script.loops import LOADER
+from distdbg.lint.script.script import argument, last_word, names_in
+
+#: without these words there is nothing to check
+NEEDS = ({"len(", "num_processes"}, re.compile(r"^(?:get_\w*schedul\w*|prepare)\($"))
+
+_STEPS = re.compile(r"steps|iters|iterations|updates", re.IGNORECASE)
+_ACCUMULATION = re.compile(r"accumulation_steps|grad_accum|accum_steps", re.IGNORECASE)
+_TOTAL = ("num_training_steps", "total_steps", "num_total_steps", "T_max")
+_DEEPEST = 5
+
+
+def check(context: Context) -> Iterator[Hit]:
+    prepared = list(_prepared(context))
+    for call, name in context.script.last_names.items():
+        words = _TOTAL if SCHEDULER.match(name) else _TOTAL[:1]
+        total = next((t for word in words if (t := argument(call, -1, word)) is not None), None)
+        if total is not None:
+            yield from _of_a_scheduler(context, call, total, prepared)
+    yield from _of_the_plain_loader(context, prepared)
+
+
+def _prepared(context: Context) -> Iterator[tuple[ast.Call, ast.expr, ast.expr | None]]:
+    """Each call of prepare with a loader: the call, the loader that it is given, and what it is called afterwards."""
+    script = context.script
+    for call in script.calls("prepare"):
+        parent = script.parents[call]
+        target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        for place, given in enumerate(call.args):
+            if isinstance(given, (ast.Name, ast.Attribute)) and LOADER.search(last_word(given)):
+                yield call, given, targets[place] if len(targets) == len(call.args) else None
+
+
+def _of_a_scheduler(
+    context: Context, call: ast.Call, total: ast.expr, prepared: list[tuple[ast.Call, ast.expr, ast.expr | None]]
+) -> Iterator[Hit]:
+    script = context.script
+    parts = _made_of(context, total, call)
+    if any(_divides_by_ranks(part) or _is_chosen(part) for part in parts):
+        return
+    products = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
+    by_ranks = [p for p in products if "num_processes" in names_in(p)]
+    lengths = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.Call) and last_word(n.func) == "len"]
+    for length in lengths if by_ranks else ():
+        for prepare, given, _ in prepared:
+            later = script.begin[prepare] > script.begin[call]
+            if later and length.args and context.values.key(length.args[0]) == context.values.key(given) is not None:
+                text = "the steps are those of the whole loader times the number of ranks: the schedule is too long"
+                yield Hit(
+                    call, text, related=((length, "before it is shared among the ranks"), (prepare, "shared here"))
+                )
+                return
+    for product in by_ranks:
+        if any(_ACCUMULATION.search(w) for w in names_in(product)) and any(_STEPS.search(w) for w in names_in(product)):
+            text = "steps are multiplied by those of accumulation, and Accelerate steps the schedule with the optimizer"
+            yield Hit(product, text, "possible", severity="info", related=((call, "the schedule"),))
+            return
+
+
+def _made_of(context: Context, total: ast.expr, before: ast.Call) -> list[ast.expr]:
+    """The expression, and the values of its variables, of their variables, …, that come before this call."""
+    script, found, todo = context.script, [total], [total]
+    for _ in range(_DEEPEST):
+        names = [n for one in todo for n in script.within(one, ast.Name, ast.Attribute)]
+        todo = [
+            value
+            for name in names
+            for value in context.values.bound(name)
+            if script.begin[value] < script.begin[before] and value not in found
+        ]
+        found += todo
+    return list(dict.fromkeys(found))
+
+
+def _divides_by_ranks(part: ast.expr) -> bool:
+    divisions = (n for n in ast.walk(part) if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.FloorDiv)))
+    return any(re.search(r"num_processes|world_size", w) for n in divisions for w in names_in(n.right))
+
+
+def _is_chosen(part: ast.expr) -> bool:
+    """`steps if of_epochs else steps * num_processes`."""
+    return any(isinstance(n, ast.IfExp) and "num_processes" in names_in(n) for n in ast.walk(part))
+
+
+def _of_the_plain_loader(context: Context, prepared: list[tuple[ast.Call, ast.expr, ast.expr | None]]) -> Iterator[Hit]:
+    """`self.loader = prepare(loader)`, and then `len(loader)`: of all batches, not of this rank's."""
+    script = context.script
+    for prepare, given, target in prepared:
+        key = context.values.key(given)
+        if target is None or key is None or context.values.key(target) == key:
+            continue
+        for length in script.calls("len"):
+            statement = script.statement_of(length)
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if script.begin[length] < script.begin[prepare] or not length.args:
+                continue
+            if context.values.key(length.args[0]) == key and any(_STEPS.search(last_word(t)) for t in targets):
+                text = f"{script.source(length)} counts the batches of all ranks: prepare() returned this rank's loader"
+                yield Hit(length, text, related=((prepare, "shared among the ranks here"),))
+                return
