@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import distdbg.diagnosis
@@ -37,19 +37,21 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Rule:
-    """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `run` can give."""
+    """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `run` can give. `explains`: ids of
+    findings that other rules give for the same ranks, and that say less."""
 
     family: str
     name: str
     docs: tuple[FindingDoc, ...]
     run: Check
+    explains: tuple[str, ...] = ()
 
 
-def rule(*ids: str) -> Callable[[Check], Rule]:
+def rule(*ids: str, explains: tuple[str, ...] = ()) -> Callable[[Check], Rule]:
     """Make a function a rule that can give the findings of these ids."""
 
     def made(check: Check) -> Rule:
-        return Rule(check.__module__.split(".")[-2], check.__name__, tuple(map(entry, ids)), check)
+        return Rule(check.__module__.split(".")[-2], check.__name__, tuple(map(entry, ids)), check, explains)
 
     return made
 
@@ -72,10 +74,23 @@ def run_rules(evidence: RunEvidence) -> tuple[list[Finding], list[Unknown]]:
     """Run every rule. Where a rule fails, its findings are unknown; the others run all the same."""
     found: list[Finding] = []
     unknown: list[Unknown] = []
+    better: list[tuple[Rule, Finding]] = []
     for one in all_rules():
+        given: list[Finding] = []
         try:
-            found += one.run(evidence)
-        except Exception as error:  # noqa: PERF203  # once a rule, not in a hot loop
+            given += one.run(evidence)
+        except Exception as error:
             ids = ", ".join(doc.id for doc in one.docs)
             unknown.append(Unknown(ids, f"rule {one.name} failed: {error!r}; please report it"))
-    return found, unknown
+        found += given
+        better += [(one, finding) for finding in given if one.explains]
+    return [_explained(finding, better) for finding in found] if better else found, unknown
+
+
+def _explained(finding: Finding, better: Iterable[tuple[Rule, Finding]]) -> Finding:
+    """With the id of the finding of another rule that says more of these ranks, if there is one."""
+    for one, other in better:
+        about_it = bool(finding.ranks) and set(finding.ranks) <= set(other.ranks)
+        if finding.explained_by is None and finding.id in one.explains and about_it:
+            return replace(finding, explained_by=other.id)
+    return finding

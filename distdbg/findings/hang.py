@@ -177,10 +177,11 @@ ENTRIES = (
     FindingDoc(
         id="start-stalled",
         severity="warning",
-        title="no rank has begun to train",
-        meaning="Since its start no rank has made a step or a call of torch.distributed, and some ranks do nothing: an "
+        title="no rank has begun to train, or a job stands still early",
+        meaning="For a minute no rank has made a step or a call of torch.distributed, and some ranks do nothing: an "
         "import, a download, a compilation, a lock file of an earlier run, a rendezvous, or ranks that wait for one of "
-        "these.",
+        "these. The job has made fewer than three steps and eight calls: it is too young for its pace to be known, so "
+        "that nobody can tell a long pause from a hang.",
         how_seen="The heartbeat pages, CPU time and bytes of all ranks, their children included: for a minute a rank "
         "made no progress and did nothing. Then the stacks show where each rank is. The job is not ended, and the "
         "finding is dropped once the ranks go on.",

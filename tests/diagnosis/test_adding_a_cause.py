@@ -14,6 +14,8 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.findings import catalogue
 from distdbg.findings import slow as entries
 from distdbg.model import FindingDoc
+from tests.hang_cases import evidence as hung
+from tests.hang_cases import sleeps, waits
 
 ENTRY = FindingDoc("rank-asleep", "warning", "a rank sleeps", "It sleeps.", "By its step.", "Wake it up.")
 RULE = '''
@@ -28,7 +30,7 @@ from distdbg.model import Finding
 _FEWEST_STEPS = 1
 
 
-@rule("rank-asleep")
+@rule("rank-asleep", explains=("stuck-in-python",))
 def rank_asleep(run: RunEvidence) -> Iterator[Finding]:
     """A rank made no step."""
     for rank in run.ranks:
@@ -51,6 +53,12 @@ def added(tmp_path, monkeypatch):
     catalogue.cache_clear()
     all_rules.cache_clear()
     del sys.modules["distdbg.diagnosis.slow.asleep"]
+
+
+def test_what_another_rule_finds_for_the_same_rank_is_explained_by_it(added):
+    found = {finding.id: finding for finding in build_report(hung({0: waits(9), 1: sleeps()})).findings}
+    assert found["stuck-in-python"].explained_by == "rank-asleep"
+    assert next(iter(found)) == "rank-asleep"
 
 
 def test_the_new_cause_is_found_documented_and_traced(added):

@@ -20,7 +20,7 @@ from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
 
-@rule(*(kind.value for kind in Kind))
+@rule(*(kind.value for kind in Kind), explains=("stuck-on-lock",))  # its main thread waits for the one that calls
 def diverged(evidence: RunEvidence) -> Iterable[Finding]:
     """The ranks' last calls differ: while they wait, or when one of them has ended because of it."""
     hang, found = hang_of(evidence), divergence_of(evidence)

@@ -21,7 +21,7 @@ _STAGES = {
     Activity.COMPILATION: "a compilation",
     Activity.DOWNLOAD: "a download",
     Activity.GROUP_SETUP: "the set-up of a process group",
-    Activity.LOADER: "the wait for the first batch",
+    Activity.LOADER: "the wait for a batch",
     Activity.IMPORT: "an import",
 }
 
@@ -40,7 +40,7 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         id="start-stalled",
         severity="warning",
         confidence="certain",
-        summary=f"no rank has begun to train{_awaited(evidence, hang, awaited)}: {places(hang)}",
+        summary=f"{_how_far(hang)}{_awaited(evidence, hang, awaited)}: {places(hang)}",
         cause=f"{_stages(hang)}No rank has made a step or a call of torch.distributed for "
         f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
         remedy=entry("start-stalled").remedy,
@@ -50,6 +50,16 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         cause_class=CauseClass.OBSERVATION,
         first_seen=since(hang, hang.waits),
     )
+
+
+def _how_far(hang: Hang) -> str:
+    """Calls and backwards are few before a job's pace is known, or its steps are not those of an optimizer of torch."""
+    pages = [page for had in hang.dump.ranks.values() if (page := had.last.page) is not None]
+    calls, backwards = (max((getattr(p, name) or 0 for p in pages), default=0) for name in ("calls", "backwards"))
+    made = [
+        f"{count} {what}" for count, what in ((calls, "calls of torch.distributed"), (backwards, "backwards")) if count
+    ]
+    return f"no rank goes on, after {' and '.join(made)}" if made else "no rank has begun to train"
 
 
 def _stages(hang: Hang) -> str:

@@ -225,7 +225,7 @@ class HangWatch:
                 self._look_at("timeout", event)
             case "start-slow":
                 self._journal.note(StartSlow(**told, timeout_s=round(event.limit_s, 1)))
-                self._view.say(f"no rank has begun to train for {event.quiet_s:.0f} s: looking where they are")
+                self._view.say(f"no rank has moved for {event.quiet_s:.0f} s, early in the job: looking where they are")
                 self._look_at("start", event)
             case "start-busy":
                 self._journal.note(StartSlow(**told, timeout_s=round(event.limit_s, 1), busy=True))

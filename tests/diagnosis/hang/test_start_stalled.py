@@ -50,6 +50,17 @@ def test_a_stopped_rank_is_an_error_at_once():
     assert [f.id for f in build_report(start(ranks)).findings if f.severity == "error"] == ["process-stopped"]
 
 
+@pytest.mark.parametrize(("counts", "words"), [
+    ({}, "no rank has begun to train"),
+    ({"calls": 7}, "no rank goes on, after 7 calls of torch.distributed"),
+    ({"calls": 2, "backwards": 31}, "no rank goes on, after 2 calls of torch.distributed and 31 backwards"),
+])  # fmt: skip
+def test_what_has_been_made_before_is_counted(counts, words):
+    ranks = {0: JOINS, 1: sleeps(log=False, page={**NOTHING_HEARD, **counts})}
+    (found,) = build_report(start(ranks)).findings
+    assert found.summary.startswith(words)
+
+
 def test_a_dump_for_another_reason_is_no_start():
     assert "start-stalled" not in [f.id for f in build_report(evidence({0: blind(), 1: sleeps(log=False)})).findings]
 
@@ -63,7 +74,7 @@ def test_a_dump_for_another_reason_is_no_start():
             "a download",
         ),
         (frame("compile_fx", f"{TORCH}/_inductor/compile_fx.py", 9), "a compilation"),
-        (frame("_try_get_data", f"{TORCH}/utils/data/dataloader.py", 9), "the first batch"),
+        (frame("_try_get_data", f"{TORCH}/utils/data/dataloader.py", 9), "the wait for a batch"),
     ],
 )
 def test_what_a_rank_is_busy_with_before_it_trains(inner, words):

@@ -11,7 +11,7 @@ from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, WithoutGradient
 from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
-from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder
+from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder, thread
 
 
 def source(**lines):
@@ -264,3 +264,12 @@ def test_the_sentence_names_what_parts_them():
     assert roots(report) == [("rank-conditional-collective", (0,))]
     (summary,) = [f.summary for f in report.findings]
     assert "because of `if rank == 0` at train.py:3" in summary and "rank 0 in barrier" in summary
+
+
+def test_a_main_thread_that_waits_for_the_one_in_another_collective():
+    """It says no more than that one, and is below it."""
+    joins = (frame("Thread.join", "/usr/lib/python3.11/threading.py", 1119), user(20), *BOOT)
+    log = recorder(SIGNATURES, history(9, waiting=True, operation="all_gather"))
+    saves = made(joins, log=log, threads=(lambda pid: thread(pid, c10d("all_gather", 11), os_id=7, name="saver"),))
+    report = build_report(evidence({0: saves, 1: waits(9), 2: waits(9)}))
+    assert roots(report) == [("collective-mismatch", (0,))]

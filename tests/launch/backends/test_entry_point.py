@@ -138,6 +138,5 @@ def test_a_copy_without_metadata_has_distdbgs_own(monkeypatch):
 
     monkeypatch.setattr(metadata, "distributions", lambda: ())
     found = backend_names.entry_points.__wrapped__()
-    assert [(name, entry.load().name) for name, entry in found.items()] == [
-        ("local", "local"), ("slurm", "slurm"), ("ssh", "ssh")
-    ]  # fmt: skip
+    assert found.keys() >= {"local", "slurm", "ssh"}
+    assert [entry.load().name for entry in found.values()] == list(found)
