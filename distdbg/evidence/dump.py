@@ -18,7 +18,7 @@ NOT_LOOKED_AT = "?"
 GONE = ProcessState()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Look:
     """One look at a rank. `page` is None where it has no heartbeat page; `missing` says of each collector why it
     collected nothing."""
@@ -43,7 +43,7 @@ class Look:
     recorder_path: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankDump:
     """One rank in a dump; `looks` oldest first."""
 

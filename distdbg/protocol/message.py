@@ -146,19 +146,18 @@ class Message:
 
         Raises Unreadable where a number without a default is missing.
         """
-        found: dict[str, Any] = {}
+        message = cls.__new__(cls)
+        # Not message.__dict__: a dictionary of its own takes four times the memory, and a dump has 400,000 messages.
         for name, is_one, empty, default in cls._plan:
             value = record.get(name)
             if value is not None and is_one(value):
-                found[name] = value
+                setattr(message, name, value)
             elif default is _REQUIRED:
                 if empty is None:
                     raise Unreadable(f"{cls.spec.name} without {name}")
-                found[name] = empty()
+                setattr(message, name, empty())
         if cls.is_open():
-            found["more"] = {name: value for name, value in record.items() if name not in cls.types}
-        message = cls.__new__(cls)
-        message.__dict__.update(found)
+            setattr(message, "more", {name: value for name, value in record.items() if name not in cls.types})  # noqa: B010
         return message
 
     @property

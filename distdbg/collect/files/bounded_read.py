@@ -16,7 +16,7 @@ _LONGEST_LINE = 64 << 10
 _BLOCK = 1 << 20
 
 
-def read_whole(path: Path, most: int) -> tuple[str | None, str]:
+def read_whole(path: Path | str, most: int) -> tuple[str | None, str]:
     """(text or None, why None or cut). Missing is (None, ""): that is for the caller to judge."""
     data, size, why = _read(path, most, from_end=False)
     if data is None:
@@ -25,7 +25,7 @@ def read_whole(path: Path, most: int) -> tuple[str | None, str]:
     return data.decode("utf-8", "replace"), cut
 
 
-def read_bytes(path: Path, most: int) -> tuple[bytes | None, str]:
+def read_bytes(path: Path | str, most: int) -> tuple[bytes | None, str]:
     """Like read_whole, without decoding."""
     data, _, why = _read(path, most, from_end=False)
     return data, why
@@ -107,7 +107,7 @@ class LineReader:
             yield "the rest", self._why
 
 
-def _read(path: Path, most: int, *, from_end: bool) -> tuple[bytes | None, int, str]:
+def _read(path: Path | str, most: int, *, from_end: bool) -> tuple[bytes | None, int, str]:
     try:
         with open_regular(path, buffering=0) as file:
             size = os.fstat(file.fileno()).st_size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from distdbg.collect.files.bounded_read import read_bytes, read_whole
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
@@ -13,8 +13,8 @@ from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call, read_calls
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.nccl_ras import read_ras
-from distdbg.evidence.recorder.reading import read_recorder
-from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
+from distdbg.evidence.recorder.reading import RecorderTexts
+from distdbg.evidence.stacks.threads import StackTexts, Thread
 from distdbg.model import MOST_RANKS, Unknown
 from distdbg.protocol.dump import (
     Descendant,
@@ -26,6 +26,8 @@ from distdbg.protocol.dump import (
     ProcessState,
     RankPart,
 )
+
+Read = TypeVar("Read")
 
 #: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
 _MOST_PART = 128 << 20
@@ -109,7 +111,8 @@ class _DumpReader:
         self.unknown: list[Unknown] = []
         self.signatures = Signatures()
         self.pickles = RecorderReader(self.signatures)
-        self._frames: dict[Frame, Frame] = {}
+        self._stacks = StackTexts()
+        self._recorders = RecorderTexts(self.signatures)
         #: of the rank that is read: looks that saw the same name one file
         self._threads_read: dict[str, tuple[Thread, ...]] = {}
         self._recorders_read: dict[str, RecorderLog | None] = {}
@@ -124,7 +127,7 @@ class _DumpReader:
         return self.json_object(file, _MOST_PART) or {} if file else {}
 
     def json_object(self, file: str, most: int) -> dict[str, Any] | None:
-        value = self._json(file, most)
+        value = self._read(file, most, jsonl.parse)
         return value if isinstance(value, dict) else None
 
     def rank(self, item: Mapping[str, Any], part: NodePart) -> RankDump | None:
@@ -181,9 +184,8 @@ class _DumpReader:
     def _threads(self, said: object) -> tuple[Thread, ...]:
         file = _file_of(said)
         if file and file not in self._threads_read:
-            value = self._json(file, _MOST_STACKS)
-            self._threads_read[file] = found = read_threads(value, self._frames)
-            count = len(value) if isinstance(value, list) else value is not None
+            found, count = self._read(file, _MOST_STACKS, self._stacks.read) or ((), 0)
+            self._threads_read[file] = found
             if lost := count - len(found):
                 because = "they are not of the form that py-spy writes"
                 self.lost(f"{lost:,} of {count:,} threads of {self._name}/{file}", because)
@@ -196,11 +198,13 @@ class _DumpReader:
         return self._recorders_read[file] if file else None
 
     def _plain(self, file: str) -> RecorderLog | None:
-        value = self._json(file, _MOST_RECORDER)
-        log = read_recorder(value, self.signatures)
-        if log is None and value is not None:
-            self.lost(f"{self._name}/{file}", "it is no flight recorder's dump")
-        return self._with_losses(file, log)
+        def parse(text: str) -> RecorderLog | None:
+            log = self._recorders.read(text)
+            if log is None:
+                self.lost(f"{self._name}/{file}", "it is no flight recorder's dump")
+            return log
+
+        return self._with_losses(file, self._read(file, _MOST_RECORDER, parse))
 
     def _with_losses(self, file: str, log: RecorderLog | None) -> RecorderLog | None:
         for what, because in log.losses() if log else ():
@@ -211,16 +215,18 @@ class _DumpReader:
         path, why = self._inside(file), "it points out of its folder"
         try:
             if path is not None:
-                return self._with_losses(file, self.pickles.read(path))
+                return self._with_losses(file, self.pickles.read(Path(path)))
         except RecorderUnreadable as error:
             why = str(error)
         self.lost(f"{self._name}/{file}", why)
         return None
 
     def _calls(self, rank: int) -> tuple[Call, ...]:
-        raw, why = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)
-        sites, why_not = read_whole(self._folder / f"calls/{rank:05d}.sites", _MOST_CALLS)
-        if why or why_not:  # empty for a missing file: most ranks have written down no call
+        raw, why = read_bytes(f"{self._folder}/calls/{rank:05d}.calls", _MOST_CALLS)
+        if not (raw or why):  # it is missing: most ranks have written down no call
+            return ()
+        sites, why_not = read_whole(f"{self._folder}/calls/{rank:05d}.sites", _MOST_CALLS)
+        if why or why_not:
             self.lost(f"the calls of rank {rank} in {self._name}", why or why_not)
         return tuple(read_calls(raw or b"", sites or ""))
 
@@ -233,25 +239,25 @@ class _DumpReader:
                 found[file] = text
         return found
 
-    def _json(self, file: str, most: int) -> object:
+    def _read(self, file: str, most: int, parse: Callable[[str], Read]) -> Read | None:
         path = self._inside(file)
         text, why = read_whole(path, most) if path else (None, "it points out of its folder")
         if text is None:
             self.lost(f"{self._name}/{file}", why or "it is missing")
             return None
         try:
-            return jsonl.parse(text)
+            return parse(text)
         except jsonl.OutOfBounds as error:
             self.lost(f"{self._name}/{file}", str(error))
         except ValueError:
             self.lost(f"{self._name}/{file}", why or "not JSON (cut short?)")
         return None
 
-    def _inside(self, name: object) -> Path | None:
+    def _inside(self, name: object) -> str | None:
         """A dump from elsewhere must not make us read other files."""
         if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
             return None
-        return self._folder / name
+        return f"{self._folder}/{name}"  # no Path: for 100,000 ranks these cost seconds
 
 
 def _file_of(said: object) -> str:

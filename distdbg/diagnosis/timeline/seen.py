@@ -54,7 +54,8 @@ class Seen:
         self.unrecorded = recorder is None
         #: no recorder says what its device waits in
         self.runs_ahead = dump.runs_ahead(rank.rank)
-        mains = [main for look in rank.looks if (main := rank.judged(look)) is not None]
+        judged = [self.main if other.threads is look.threads else rank.judged(other) for other in rank.looks]
+        mains = [main for main in judged if main is not None]
         self.holds_gil = any(main.holds_gil for main in mains)
         #: in every look, which what Python itself waits in does not
         self.keeps_gil = bool(mains) and all(main.holds_gil for main in mains)

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from distdbg.evidence import jsonl
 from distdbg.evidence.recorder.log import LONGEST_NAME, GroupLog, RecorderLog, Signatures, Transfer
 from distdbg.evidence.stacks.threads import Frame
+from distdbg.evidence.templates import Templates
 from distdbg.model import MOST_RANKS
 
 _LONGEST_PATH = 4096
@@ -26,6 +28,24 @@ _MOST_REASONS = 8
 _CLOSES = "coalesced"
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 _MOST = 2**63
+#: when an operation was created, started and completed, and the thread that created it
+_OWN = re.compile(r'(_(?:ns": ?|id": ?"))([1-8]\d{14,18})(?=[,}"])')
+
+
+class RecorderTexts:
+    """Reads recorders' dumps in JSON of many ranks; those of ranks that did the same differ only in times."""
+
+    def __init__(self, signatures: Signatures) -> None:
+        self._templates = Templates(_OWN, lambda text: read_recorder(jsonl.parse(text), signatures))
+
+    def read(self, text: str) -> RecorderLog | None:
+        """None for what is no recorder's dump. Raises what jsonl.parse raises."""
+        log, times = self._templates.read(text)
+        if log is None:
+            return None
+        own = times.original
+        groups = {key: replace(group, created=array("q", map(own, group.created))) for key, group in log.groups.items()}
+        return replace(log, groups=groups, transfers=[replace(t, created=own(t.created)) for t in log.transfers])
 
 
 def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:

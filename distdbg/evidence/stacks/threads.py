@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence import jsonl
 from distdbg.evidence.frames import Activity, Origin, activity_of, module_path, origin_of
+from distdbg.evidence.templates import Templates
 
 #: Frames of a thread that are kept, the innermost: those that a deep recursion repeats further out decide nothing.
 MOST_FRAMES = 500
@@ -15,6 +18,8 @@ MOST_FRAMES = 500
 _PASSES_ON = re.compile(
     r"(?:lib(?:c|pthread|m|dl|rt|gcc_s|stdc\+\+|ffi|python\d[\d.]*t?)[-.]|ld-|_ctypes\.|python\d*|\[)"
 )
+#: pid, thread_id, os_thread_id
+_IDS = re.compile(r'(id": ?)([1-9]\d{0,17})(?=[,}])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +85,18 @@ class Thread:
     @property
     def serves_a_launcher(self) -> bool:
         """A launcher's loop in the rank, and nothing of the user's, of torch's or of a framework's within it."""
-        origins = {f.origin for f in self.frames}
+        origins = _origins(self.frames)
         return Origin.LAUNCHER in origins and origins.isdisjoint((Origin.USER, Origin.TORCH, Origin.FRAMEWORK))
 
     @property
     def ours(self) -> bool:
         """distdbg's own thread in a rank: it is no part of what the user runs."""
         return bool(self.frames) and module_path(self.frames[-1].file) == "distdbg/worker/session.py"
+
+
+@lru_cache(maxsize=4096)  # thousands of ranks have few different stacks
+def _origins(frames: tuple[Frame, ...]) -> frozenset[Origin]:
+    return frozenset(f.origin for f in frames)
 
 
 def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tuple[Thread, ...]:
@@ -97,6 +107,25 @@ def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tupl
     shared = {} if cache is None else cache
     items = value if isinstance(value, (list, Iterator)) else ()
     return tuple(thread for item in items if isinstance(item, dict) and (thread := _thread(item, shared)) is not None)
+
+
+class StackTexts:
+    """Reads the JSON that py-spy prints of many ranks; equal stacks share memory."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, Frame] = {}
+        self._templates = Templates(_IDS, self._parse)
+
+    def read(self, text: str) -> tuple[tuple[Thread, ...], int]:
+        """(threads, how many entries the list has). Raises what jsonl.parse raises."""
+        (threads, count), ids = self._templates.read(text)
+        own = ids.original
+        return tuple(Thread(own(t.pid), own(t.os_id), t.name, t.active, t.holds_gil, t.frames) for t in threads), count
+
+    def _parse(self, text: str) -> tuple[tuple[Thread, ...], int]:
+        value = jsonl.parse(text)
+        count = len(value) if isinstance(value, list) else int(value is not None)
+        return read_threads(value, self._frames), count
 
 
 def main_thread(threads: Iterable[Thread], pid: int) -> Thread | None:
