@@ -7,7 +7,8 @@ server of its own as its first act, while it has no thread, and asks that one wh
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
 by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Three
 things differ: torch is there before it is imported, the outermost frame of a rank, which is boot.py's, is there twice
-(this file is compiled under that name), and all but ranks end without taking torch apart (`_end`).
+(this file is compiled under that name), and nothing is destroyed at the end, neither torch nor what a script's globals
+hold (`_end`).
 
     python -u server.pyc FD      FD: a socket, a request in each packet
 """
@@ -35,6 +36,7 @@ import sys
 import tempfile
 import threading
 import types
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.machinery import SourceFileLoader
@@ -323,10 +325,13 @@ def load_all() -> None:
             importlib.import_module(found.name)
     for name in renderer.environment().list_templates(["html"]):
         renderer.environment().get_template(name)
+    for library in weakref.finalize._registry:  # type: ignore[attr-defined]
+        library.atexit = False  # its operators would be taken out of torch's tables one by one
 
 
 def _end(code: object) -> None:
-    """As the interpreter ends, but for taking its modules apart: torch's are half a second of work."""
+    """As the interpreter ends, but nothing is destroyed: to take torch apart is a third of a second of work in a fork,
+    to which each page that it writes is copied first."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -362,13 +367,11 @@ if __name__ == "__main__":
         else:
             exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
     except SystemExit as end:
-        if _is_rank(request.words) or not isinstance(end.code, int | None):
+        if not isinstance(end.code, int | None):
             raise
         _end(end.code)
     except Exception:
-        if _is_rank(request.words):
-            raise
+        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         _end(1)
-    if not _is_rank(request.words):
-        _end(0)
+    _end(0)
