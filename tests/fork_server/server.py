@@ -1,8 +1,9 @@
 """A Python that has imported torch, and forks where a test's command would start one.
 
 A job of four ranks imports torch six times: that is most of what a test of a launch costs. Forked are commands of ours,
-a launch's agents and torchruns (`_STARTERS`), what takes a dump (`_CAPTURE`), and ranks (`_RANK`). Each starter forks a
-server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these kinds.
+a launch's agents and torchruns (`_STARTERS`), what takes a dump (`_CAPTURE`), and ranks (`_is_rank`). Each starter
+forks a server of its own as its first act, while it has no thread, and asks that one when it starts a Python of these
+kinds.
 
 What a process can see of itself and of others is as if it had been started: its parent (it is forked twice, and adopted
 by who asked), command line and environment (in /proc, too), folder, session, descriptors, `__main__` and path. Three
@@ -46,7 +47,8 @@ from typing import Any
 _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
 BOOT = f"{_PACKAGE}/worker/boot.py"
 #: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
-_STARTERS = (["-m", "distdbg"], ["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/agent.py"])
+_TORCHRUN = ["-m", "torch.distributed.run"]
+_STARTERS = (["-m", "distdbg"], _TORCHRUN, [f"{_PACKAGE}/launch/agent/agent.py"])
 #: The code of a test that changes a figure of ours first, `python -c CODE launch …`
 _OUR_MAIN = re.compile(r"(?:import|from) distdbg\..*; from distdbg\.cli import main; main\(\)")
 #: Of ours (`memory analyze`), those that compute themselves, with as many threads as they like.
@@ -118,7 +120,8 @@ def _arguments(words: list[str]) -> list[str]:
 
 
 def _is_rank(words: list[str]) -> bool:
-    return _arguments(words)[:1] == _RANK
+    """Of ours, or a script as torchrun starts it."""
+    return _arguments(words)[:1] == _RANK or (words[1:2] == ["-u"] and words[2].endswith(".py"))
 
 
 def _starts_on_devices(words: list[str]) -> bool:
@@ -134,7 +137,10 @@ def _is_starter(words: list[str]) -> bool:
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
     if not words or words[0] != sys.executable:
         return None
-    if not _is_rank(words):  # the others compute nothing
+    if _is_rank(words):
+        if _arguments(words)[:1] != _RANK and _arguments(sys.orig_argv)[:2] != _TORCHRUN:
+            return None  # a script, but not of a job
+    else:  # the others compute nothing
         given = _arguments(words)
         if not _is_starter(words) and given[:1] != _CAPTURE and given[:2] != _MODELS:
             return None
@@ -300,9 +306,9 @@ def main_module(words: list[str]) -> None:
     else:
         sys.path[:] = [os.path.dirname(os.path.realpath(words[0])), *given, *_path]
         sys.argv = words
-        main.__file__ = words[0]
+        main.__file__ = os.path.abspath(words[0])
         main.__cached__ = None  # type: ignore[attr-defined]
-        main.__loader__ = SourceFileLoader("__main__", words[0])
+        main.__loader__ = SourceFileLoader("__main__", main.__file__)
 
 
 def load_all() -> None:
@@ -365,13 +371,15 @@ if __name__ == "__main__":
         elif words[0] == "-c":
             exec(words[1], sys.modules["__main__"].__dict__)
         else:
-            exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), sys.modules["__main__"].__dict__)
+            main = sys.modules["__main__"]
+            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)  # type: ignore[arg-type]
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise
         _end(end.code)
-    except Exception:
-        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    except Exception as error:
+        inner = error.__traceback__ and error.__traceback__.tb_next  # without this file's frame
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(inner), inner
+        sys.excepthook(type(error), error, inner)
         _end(1)
     _end(0)
