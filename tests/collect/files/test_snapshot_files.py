@@ -94,15 +94,15 @@ BAD = {
     "next-buffer": (b"\x80\x05\x97.", "pickle"),
     "readonly-buffer": (b"\x80\x05K\x01\x98.", "pickle"),
     "packed-global": (gzip.compress(b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR."), "import 'os'.'system'"),
-    "deep-stack": (deep_stack(), "a stack has 40,000 frames"),
+    "deep-stack": (deep_stack, "a stack has 40,000 frames"),
     "persid": (b"Pwhere\n.", "outside of itself"),
     "binpersid": (b"\x80\x02K\x01Q.", "outside of itself"),
     "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "GiB of memory|free here"),
     "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.", "cut short|GiB of memory|free here"),
     "frame": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 50) + b"N.", "pickle|GiB of memory|free here|cut short"),
     "nested": (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "no memory snapshot"),
-    "deep-hash": (deep_tuple(), "ended its reader|no memory snapshot"),
-    "bomb": (bomb(), "times its length|GiB of memory|free here|cut short"),
+    "deep-hash": (deep_tuple, "ended its reader|no memory snapshot"),
+    "bomb": (bomb, "times its length|GiB of memory|free here|cut short"),
     "twice": (b"\x80\x04" + b"]" + b"2" * 4_000_000 + b".", "pickle|no memory snapshot|GiB of memory|free here"),
     "no-size": (without("size"), "'size' is missing"),
     "no-address": (without("addr"), "'addr' is missing"),
@@ -117,7 +117,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_ones_say_why(name, tmp_path):
     data, why = BAD[name]
-    (tmp_path / "x.pickle").write_bytes(data)
+    (tmp_path / "x.pickle").write_bytes(data() if callable(data) else data)
     with pytest.raises(SnapshotUnreadable, match=why):
         read_snapshot_file(tmp_path / "x.pickle", "x.pickle")
 
