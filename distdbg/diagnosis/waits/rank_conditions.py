@@ -67,7 +67,7 @@ def _conditions(source: str) -> dict[int, Condition]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    tainted = names_for_rank(list(ast.walk(tree)))
+    tainted = RankNames(ast.walk(tree)).found()
     found: dict[int, Condition] = {}
     for node in ast.walk(tree):
         for body in _blocks(node):
@@ -165,38 +165,44 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
             yield block
 
 
-def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[str]:
+class RankNames:
     """Names that stand for the rank or for a question about it: `main = rank == 0`, `def is_first(): return …`.
 
     Only what is assigned from such an expression itself counts: a seed that was computed from the rank does not.
-    `nodes` are those of a whole file, in any order; `known` are names that hold the rank for another reason.
+    `nodes` are those of a whole file, in any order.
     """
-    tainted = set(known)
-    nodes = [n for n in nodes if isinstance(n, _TELLING)]
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    nodes = [n for n in nodes if _may_tell(n, functions)]
-    while True:
-        before = len(tainted)
-        for node in nodes:
-            match node:
-                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
-                    values
-                ):
-                    tainted |= {n for t, v in zip(names, values, strict=True) if is_rank(v, tainted) for n in _name(t)}
-                case ast.Assign(targets=targets, value=value) if is_rank(value, tainted):
-                    tainted |= {n for target in targets for n in _name(target)}
-                case ast.AnnAssign(target=target, value=ast.expr() as value) if is_rank(value, tainted):
-                    tainted |= set(_name(target))
-                case ast.NamedExpr(target=target, value=value) if is_rank(value, tainted):
-                    tainted.add(target.id)
-                case ast.Call(func=function, args=values, keywords=keywords):
-                    tainted |= _parameters(functions.get(next(_name(function), "")), values, keywords, tainted)
-                case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if is_rank(
-                    value, tainted
-                ):
-                    tainted.add(name)
-        if len(tainted) == before:
-            return tainted
+
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
+        telling = [n for n in nodes if isinstance(n, _TELLING)]
+        self._functions = {node.name: node for node in telling if isinstance(node, ast.FunctionDef)}
+        self._nodes = [n for n in telling if _may_tell(n, self._functions)]
+
+    def found(self, known: Iterable[str] = ()) -> set[str]:
+        """`known` are names that hold the rank for another reason; they are among the answer."""
+        tainted = set(known)
+        while True:
+            before = len(tainted)
+            for node in self._nodes:
+                self._look(node, tainted)
+            if len(tainted) == before:
+                return tainted
+
+    def _look(self, node: ast.AST, tainted: set[str]) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                tainted |= {n for t, v in zip(names, values, strict=True) if is_rank(v, tainted) for n in _name(t)}
+            case ast.Assign(targets=targets, value=value) if is_rank(value, tainted):
+                tainted |= {n for target in targets for n in _name(target)}
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if is_rank(value, tainted):
+                tainted |= set(_name(target))
+            case ast.NamedExpr(target=target, value=value) if is_rank(value, tainted):
+                tainted.add(target.id)
+            case ast.Call(func=function, args=values, keywords=keywords):
+                tainted |= _parameters(self._functions.get(next(_name(function), "")), values, keywords, tainted)
+            case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if is_rank(
+                value, tainted
+            ):
+                tainted.add(name)
 
 
 #: expressions that are the rank, or a question about it, whatever is in them

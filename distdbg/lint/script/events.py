@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Literal
 
@@ -114,14 +116,20 @@ class Events:
     def _own(self, scope: ast.AST) -> tuple[list[ast.AST], list[int]]:
         """What does something in a scope itself, or may call something that does, in order, and where each begins."""
         if scope not in self._in_scope:
-            own = [
-                node
-                for node in self.script.within(scope, ast.Call, ast.Assign)
-                if self.script.scopes[node] is scope
-                and (node in self._kinds or (isinstance(node, ast.Call) and self.values.callees(node)))
-            ]
+            calls = self._calls.get(scope, [])
+            own: list[ast.AST] = [call for call in calls if call in self._kinds or self.values.callees(call)]
+            own += [n for n in self._kinds if isinstance(n, ast.Assign) and self.script.scopes[n] is scope]
+            own.sort(key=self.script.begin.__getitem__)
             self._in_scope[scope] = own, [self.script.begin[node] for node in own]
         return self._in_scope[scope]
+
+    @cached_property
+    def _calls(self) -> dict[ast.AST, list[ast.Call]]:
+        """By scope the calls in it, in order."""
+        found: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        for call in self.script.all(ast.Call):
+            found[self.script.scopes[call]].append(call)
+        return found
 
     @staticmethod
     def _given_mode(call: ast.AST, kind: Kind, given: Given) -> Kind:

@@ -32,6 +32,11 @@ def other_names(script: Script, functions: set[str]) -> dict[str, list[ast.Name]
     return found
 
 
+def method_names(script: Script) -> set[str]:
+    """What methods of the classes are called."""
+    return {f.name for owner in script.all(ast.ClassDef) for f in owner.body if isinstance(f, FUNCTIONS)}
+
+
 def subclasses(names: _Names) -> dict[ast.ClassDef, list[ast.ClassDef]]:
     """By a class, those that name it as a base."""
     found: dict[ast.ClassDef, list[ast.ClassDef]] = defaultdict(list)

@@ -78,9 +78,16 @@ class Loops:
 
     def _runs_epochs(self, loop: Loop) -> bool:
         """`while True: self.train_epoch()`: what an epoch is, a function with a loop of its own says."""
+        if not self._epochs:
+            return False  # most files
         calls = [c for c in self.script.within(loop, ast.Call) if self.script.loops_around(c)[:1] == [loop]]
-        named = [f for c in calls for f in self.values.callees(c) if re.search("epoch", f.name, re.IGNORECASE)]
+        named = [f for c in calls for f in self.values.callees(c) if f in self._epochs]
         return any(self.script.within(f, ast.For, ast.AsyncFor) and self.trains(f) for f in named)
+
+    @cached_property
+    def _epochs(self) -> set[Function]:
+        """Functions whose names say that they are an epoch."""
+        return {f for f in self.script.all(*FUNCTIONS) if re.search("epoch", f.name, re.IGNORECASE)}
 
     def _begins_again(self, loop: Loop) -> bool:
         """`while steps < total: for batch in loader: …`: a pass over the data, until there were enough steps."""

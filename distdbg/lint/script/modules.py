@@ -10,7 +10,7 @@ import ast
 import re
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -36,7 +36,8 @@ Place = tuple[str, str]
 class Piece:
     """A statement at the top level of a file, by its place there: names that it reads, its text, its lines.
 
-    `mentions` are names, and dotted names as written (`utils.save`), each once. A model is not followed.
+    `mentions` are those names that may lead to a linted file, dotted as written (`utils.save`), each once. A model
+    is not followed.
     """
 
     place: int
@@ -61,15 +62,18 @@ class Module:
     about_training: bool
 
 
-def _module(file: File, *, about_training: bool) -> Module:
-    pieces: list[Piece] = []
+def _module(file: File, leading: Set[str], *, about_training: bool) -> Module:
+    """`leading` are the names in it that may be imported from a file that is linted, too."""
     defines: dict[str, tuple[Piece, ...]] = {}
+    defined = [list(_defined(statement)) for statement in file.tree.body]
+    wanted = frozenset(leading).union(*defined)
+    pieces: list[Piece] = []
     for place, statement in enumerate(file.tree.body):
-        mentions = tuple(dict.fromkeys(map(sys.intern, _mentioned(file, statement))))
+        mentions = tuple(dict.fromkeys(map(sys.intern, _mentioned(file, statement, wanted))))
         lines = (statement.end_lineno or statement.lineno) - statement.lineno + 1
         piece = Piece(place, mentions, file.text_of(statement), lines, _is_model(statement))
         pieces.append(piece)
-        for name in _defined(statement):
+        for name in defined[place]:
             defines[name] = (*defines.get(name, ()), piece)
     return Module(file.path, file.names, tuple(pieces), defines, about_training)
 
@@ -96,10 +100,12 @@ class Joined:
     consulted: frozenset[str]
 
 
-def _mentioned(file: File, statement: ast.stmt) -> Iterator[str]:
-    """Names, and dotted names as written, the last one first."""
+def _mentioned(file: File, statement: ast.stmt, wanted: Set[str]) -> Iterator[str]:
+    """The wanted names, dotted as written, the last one first."""
     nodes = file.nodes(statement)
     for name in reversed(nodes.of_kind(ast.Name)):
+        if name.id not in wanted:
+            continue  # most names
         dotted, outer = name.id, nodes.parents[name]
         while isinstance(outer, ast.Attribute):
             dotted, outer = f"{dotted}.{outer.attr}", nodes.parents[outer]
@@ -148,14 +154,18 @@ class Modules:
     def module(self, path: str) -> Module:
         """What is defined in a file, worked out once. Raises UnreadableScript."""
         if path not in self._modules:
-            self._modules[path] = _module(self.file(path), about_training=self.about_training(path))
+            file = self.file(path)
+            self._modules[path] = _module(file, self._leading(file), about_training=self.about_training(path))
         return self._modules[path]
+
+    def _leading(self, file: File) -> set[str]:
+        """Its imported names that may come from a linted file, by the first word of where they are from."""
+        return {alias for alias, whole in file.names.items() if whole.lstrip(".").partition(".")[0] in self._words}
 
     def joined(self, path: str) -> Joined:
         """The file with what it reaches in others. Raises UnreadableScript."""
-        own = frozenset({path})
-        if len(self._by_place) < 2 or _is_test(path):
-            self.file(path)
+        own, file = frozenset({path}), self.file(path)
+        if len(self._by_place) < 2 or _is_test(path) or not self._leading(file):
             return Joined(path, {}, {}, words_of(self.texts[path]), own)
         return _Linker(self, self.module(path)).run()
 

@@ -17,8 +17,7 @@ def made_of(context: Context, data: ast.expr) -> list[ast.AST]:
         moves = [c for c in script.within(part, ast.Call) if script.call_names[c].endswith((".to", ".cuda"))]
         devices = {n for move in moves for given in move.args for n in script.within(given, ast.Name, ast.Attribute)}
         named = (n for n in script.within(part, ast.Name, ast.Attribute) if n not in devices)  # data is of no device
-        keys = {values.key(n) for n in named} - {None}
-        assigned = (a for a in script.all(ast.Assign) if any(values.key(t) in keys for t in a.targets))
+        assigned = sorted({a for n in named for a in values.assignments(n)}, key=script.begin.__getitem__)
         calls = script.within(part, ast.Call) if not isinstance(part, ast.ClassDef) else []
         classes = (made for call in calls if (made := values.class_named(call.func)) is not None)
         for one in (*(a.value for a in assigned), *classes):

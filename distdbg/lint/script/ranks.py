@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from distdbg.diagnosis.waits.rank_conditions import asks, is_rank, keeps_ranks_out, names_for_rank
+from distdbg.diagnosis.waits.rank_conditions import RankNames, asks, is_rank, keeps_ranks_out
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, names_in
 from distdbg.lint.script.values import ValueFlow
 
@@ -45,16 +45,16 @@ class Ranks:
     @cached_property
     def names(self) -> set[str]:
         """Names of this file that hold the rank or a question about it, parameters that are given it included."""
-        nodes: list[ast.AST] = self.script.all(*_TELLING)
+        by_form = RankNames(node for kind in _TELLING for node in self.script.all(kind))
         # What `mp.spawn(train)` gives `train` first is the number of the process.
         spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
         firsts = [a.arg for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
-        found = names_for_rank(nodes, {name for name in firsts if len(name) > 2} | self.guessed)
+        found = by_form.found({name for name in firsts if len(name) > 2} | self.guessed)
         for _ in range(2):
             given = self._given(found) - found
             if not given:
                 break
-            found = names_for_rank(nodes, found | given)
+            found = by_form.found(found | given)
         return found
 
     @cached_property
@@ -75,14 +75,17 @@ class Ranks:
         return found if several else set()
 
     def _given(self, known: set[str]) -> set[str]:
-        found: set[str] = set()
+        return {name for name, value in self._arguments if is_rank(value, known)}
+
+    @cached_property
+    def _arguments(self) -> list[tuple[str, ast.expr]]:
+        """Parameters of this file's functions, and the variables that they are given somewhere."""
+        found: list[tuple[str, ast.expr]] = []
         for function, calls in self.values.callers.items():
             names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")]
             for call in calls:
                 pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
-                found |= {
-                    n for n, v in pairs if len(n) > 2 and isinstance(v, (ast.Name, ast.Attribute)) and is_rank(v, known)
-                }
+                found += [(n, v) for n, v in pairs if len(n) > 2 and isinstance(v, (ast.Name, ast.Attribute))]
         return found
 
     def asks(self, test: ast.expr) -> bool:

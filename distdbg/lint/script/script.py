@@ -14,30 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distdbg.lint.script.nodes import SCOPES, StatementNodes, node_fields
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-#: fields that hold no node, or one that no rule asks for: the parser shares one object between all places
-_NO_NODES = frozenset((
-    "ctx", "op", "ops", "id", "attr", "arg", "module", "level", "kind", "type_comment", "conversion", "is_async",
-    "simple", "rest", "kwd_attrs", "type_ignores", "tag",
-))  # fmt: skip
-_LEAVES = (
-    ast.Name, ast.Constant, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Pass, ast.Break, ast.Continue,
-    ast.MatchSingleton, ast.MatchStar,
-)  # fmt: skip
-#: of each kind of node the fields that may hold one, the last one first
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = dict.fromkeys(_LEAVES, ())
-
-
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(f for f in reversed(kind._fields) if f not in _NO_NODES)
-    return _FIELDS[kind]
-
-
 #: of each kind of node the fields that hold statements, the last one first
 _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {}
 
@@ -48,58 +30,6 @@ def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
         blocks = ("cases", "handlers", "finalbody", "orelse", "body") if holds else ()
         _BLOCKS[kind] = tuple(name for name in blocks if name in kind._fields)
     return _BLOCKS[kind]
-
-
-class StatementNodes:
-    """Every node of a statement of a file's top level, in the order of the source; made once, for all scripts."""
-
-    def __init__(self, statement: ast.stmt, tree: ast.Module) -> None:
-        self.nodes: list[ast.AST] = []
-        self.parents: dict[ast.AST, ast.AST] = {statement: tree}
-        self.scopes: dict[ast.AST, ast.AST] = {statement: tree}
-        #: of each kind the nodes, and their places in `nodes`
-        self.kinds: dict[type[ast.AST], tuple[list[ast.AST], list[int]]] = {}
-        #: the place behind the last node inside
-        self.ends: list[int] = []
-        self._walk(statement)
-
-    def of_kind(self, kind: type[ast.AST]) -> list[Any]:
-        return self.kinds[kind][0] if kind in self.kinds else []
-
-    def _walk(self, statement: ast.stmt) -> None:
-        """The innermost loop of everything: a number on the stack closes the node of this place."""
-        nodes, parents, scopes, kinds, ends = self.nodes, self.parents, self.scopes, self.kinds, self.ends
-        stack: list[ast.AST | int] = [statement]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, int):
-                ends[node] = len(nodes)
-                continue
-            here, kind = len(nodes), type(node)
-            nodes.append(node)
-            ends.append(here + 1)
-            its = kinds.get(kind)
-            if its is None:
-                its = kinds[kind] = ([], [])
-            its[0].append(node)
-            its[1].append(here)
-            fields = _FIELDS.get(kind)
-            if fields is None:
-                fields = _fields(kind)
-            elif not fields:
-                continue  # most nodes are these
-            inner = node if kind in _SCOPES else scopes[node]
-            stack.append(here)
-            for name in fields:
-                value = getattr(node, name, None)
-                if type(value) is list:
-                    for child in reversed(value):
-                        if child is not None:
-                            parents[child], scopes[child] = node, inner
-                            stack.append(child)
-                elif isinstance(value, ast.AST):
-                    parents[value], scopes[value] = node, inner
-                    stack.append(value)
 
 
 def split_lines(text: str) -> list[str]:
@@ -271,7 +201,7 @@ class Script:
         found: list[Loop] = []
         below = node
         for outer in self.above(node):
-            if isinstance(outer, _SCOPES):
+            if isinstance(outer, SCOPES):
                 break
             if isinstance(outer, LOOPS) and below in outer.body:
                 found.append(outer)
@@ -384,13 +314,24 @@ def receiver(call: ast.AST) -> ast.expr | None:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Every name and attribute that an expression mentions."""
+    """Every name and attribute that an expression mentions, and every text in it."""
     found: set[str] = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            found.add(inner.id)
-        elif isinstance(inner, ast.Attribute):
-            found.add(inner.attr)
-        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-            found.add(inner.value)
+    todo = [node]
+    while todo:
+        inner = todo.pop()
+        kind = type(inner)
+        if kind is ast.Name:
+            found.add(inner.id)  # type: ignore[attr-defined]
+        elif kind is ast.Constant:
+            if type(inner.value) is str:  # type: ignore[attr-defined]
+                found.add(inner.value)  # type: ignore[attr-defined]
+        else:
+            if kind is ast.Attribute:
+                found.add(inner.attr)  # type: ignore[attr-defined]
+            for name in node_fields(kind):
+                value = getattr(inner, name, None)
+                if type(value) is list:
+                    todo += [child for child in value if child is not None]
+                elif isinstance(value, ast.AST):
+                    todo.append(value)
     return found

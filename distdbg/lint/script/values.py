@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, WRAPPERS, kind_by_name
-from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, other_names, subclasses
+from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, method_names, other_names, subclasses
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
@@ -38,12 +38,12 @@ class ValueFlow:
         self._kind_of: dict[ast.Call, str] = {}
         self._callees: dict[ast.Call, list[Function]] = {}
         for call in script.all(ast.Call):
-            kind = self._kind(call)
-            if kind:
+            if kind := self._kind(call):
                 self._kind_of[call] = kind
         self._flowed = False
         self._below: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         self._other_names = other_names(script, self._may_be_function)
+        self._method_names = method_names(script)
 
     # questions ---------------------------------------------------------------------------------------------------
 
@@ -368,6 +368,8 @@ class ValueFlow:
 
     def _by_owner(self, function: ast.Attribute) -> list[Function]:
         """Methods of `self`, or of what the object may be."""
+        if function.attr not in self._method_names:
+            return []  # most names
         owner = function.value
         if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
             its = self.script.class_of(function)

@@ -46,6 +46,8 @@ def met(needs: Needs, words: Set[str]) -> bool:
 _last: list[Set[str]] = [frozenset()]
 _tried: set[str] = set()
 _found: dict[re.Pattern[str], set[str]] = {}
+#: which patterns find something among the words that were asked about last: several rules share one
+_finds: dict[re.Pattern[str], bool] = {}
 
 
 def _try(words: Set[str]) -> None:
@@ -56,10 +58,15 @@ def _try(words: Set[str]) -> None:
             found.update(_matching(pattern, new))
         _tried.update(new)
     _last[0] = words
+    _finds.clear()
 
 
 def _has(words: Set[str], group: Words) -> bool:
-    return not (_fits(group) if isinstance(group, re.Pattern) else group).isdisjoint(words)
+    if not isinstance(group, re.Pattern):
+        return not group.isdisjoint(words)
+    if group not in _finds:
+        _finds[group] = not _fits(group).isdisjoint(words)
+    return _finds[group]
 
 
 def _fits(pattern: re.Pattern[str]) -> Set[str]:
