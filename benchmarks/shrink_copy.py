@@ -6,7 +6,7 @@ rows are what people type, from_pretrained(num_hidden_layers=2) with save_pretra
 and verifies in a child process, which is in its seconds and its peak; these run in turn, and the ratio is the median of
 the runs' ratios.
 
-    python benchmarks/shrink_copy.py [--gb 1.0] [--runs 3]
+    python benchmarks/shrink_copy.py [--gb 1.0] [--runs 3] [--rows 128256]
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gb", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rows", type=int, help="rows of the vocabulary; else eleven times the width")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="distdbg-bench-") as folder:
         source = Path(folder, "model")
-        kept = make(source, options.gb)
+        kept = make(source, options.gb, options.rows)
         print(f"{options.gb:g} GB in {SHARDS} shards, {LAYERS} layers; kept: {kept / 1e6:.1f} MB")
         print(f"{'way':<26}{'seconds':>10}{'CPU s':>8}{'MB read':>10}{'peak MB':>10}")
         for way, code in WAYS.items():
@@ -126,11 +127,11 @@ def show(way: str, results: list[Cost], beside: list[Cost] | None = None) -> Non
     print(line)
 
 
-def make(folder: Path, gigabytes: float) -> int:
+def make(folder: Path, gigabytes: float, rows: int | None) -> int:
     """Write the checkpoint and its config; gives the bytes of two layers and of what is in no layer."""
     folder.mkdir()
     width = max(1, round((gigabytes * 1e9 / 2 / (LAYERS + 1) / 11) ** 0.5 / HEAD)) * HEAD
-    inner, rows = round(width * 7 / 3 / HEAD) * HEAD, 11 * width
+    inner, rows = round(width * 7 / 3 / HEAD) * HEAD, rows or 11 * width
     config = {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": LAYERS, "hidden_size": width,
         "intermediate_size": inner, "num_attention_heads": width // HEAD, "num_key_value_heads": width // HEAD,

@@ -34,7 +34,7 @@ TASKS = {
 }
 
 #: loading torch and transformers makes millions of objects that stay: looking through them again takes a seventh of it
-_SELDOM = (100_000, 50, 1000)
+SELDOM = (100_000, 50, 1000)
 
 
 def answer(task: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def answer(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(answers: BinaryIO) -> None:
-    gc.set_threshold(*_SELDOM)
+    gc.set_threshold(*SELDOM)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(_standard_input(), tasks), daemon=True).start()
     while True:

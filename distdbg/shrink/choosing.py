@@ -87,10 +87,13 @@ def numbers_named(where: str) -> list[int]:
 
 def order_warning(name: str, kept: Sequence[int]) -> str:
     """What a person should know of layers that are kept several times or in another order; empty where none is."""
+    listed = f"({', '.join(map(str, kept))})"
+    turned = any(a > b for a, b in itertools.pairwise(kept))
     if len(set(kept)) < len(kept):
-        return f"{name}: a layer is kept several times ({', '.join(map(str, kept))}), each with a copy of its weights"
-    if any(a > b for a, b in itertools.pairwise(kept)):
-        return f"{name}: the layers are in another order than in the source ({', '.join(map(str, kept))})"
+        also = ", and the layers are in another order than in the source" if turned else ""
+        return f"{name}: a layer is kept several times {listed}, each with a copy of its weights{also}"
+    if turned:
+        return f"{name}: the layers are in another order than in the source {listed}"
     return ""
 
 

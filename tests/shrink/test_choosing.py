@@ -36,4 +36,6 @@ def test_layers_that_there_are_not(where: str) -> None:
 
 def test_an_order_is_reported() -> None:
     assert "several times" in order_warning("s", [0, 0]) and "another order" in order_warning("s", [1, 0])
+    both = order_warning("s", [3, 1, 1])
+    assert "several times" in both and "another order" in both
     assert not order_warning("s", [0, 3])

@@ -65,6 +65,15 @@ def test_a_tower_and_the_text_still_fit_each_other():
 
 
 @pytest.mark.slow
+def test_the_processors_images_still_fit():
+    """Of BEiT each layer has a tensor with a row a pair of patches: `image_size` is a size of its layers."""
+    fields = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2}
+    builder, edits, _ = narrowed("beit", {"width": 0.5}, use_relative_position_bias=True, image_size=32, patch_size=8,
+                                 **fields)  # fmt: skip
+    assert edits[("hidden_size",)] == 32 and builder.full["image_size"] == 32
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "wanted", "error", "said", "fields"),
     [

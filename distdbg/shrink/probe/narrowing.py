@@ -257,13 +257,23 @@ class _Passes:
     """Passes of the narrower model against the full one's, on the meta device: with a text, an image, a sound."""
 
     def __init__(self, builder: Builder) -> None:
-        from distdbg.shrink.verify.modalities import problems
+        from distdbg.shrink.verify.modalities import passes
 
-        self._problems = partial(problems, builder)
+        self._passes = partial(passes, builder)
         self._full = builder.full
-        self._before = self._problems(builder.full)
+        self._before = self._passes(builder.full)
 
     def problem(self, edits: Edits) -> str:
-        """Why one fails that does not fail in the full one; empty where there is none."""
-        after = self._problems(changed(self._full, edits))
-        return next((why for kind, why in after.items() if why and not self._before.get(kind, why)), "")
+        """Why one fails that does not fail in the full one, or takes other sizes or numbers of what a processor gives,
+        which stays the full model's. Empty where there is none."""
+        for kind, after in self._passes(changed(self._full, edits)).items():
+            before = self._before.get(kind, after)
+            if after.why and not before.why:
+                return after.why
+            if after.takes != before.takes and not before.why:
+                return f"it takes {_shapes(after.takes)} in place of {_shapes(before.takes)}"
+        return ""
+
+
+def _shapes(takes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in takes.items())

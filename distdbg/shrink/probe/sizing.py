@@ -30,8 +30,8 @@ from distdbg.shrink.vocabulary.token_ids import named_ids
 from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
 
 TINY = "tiny"
-#: widths of a tiny model, of which the first that runs is taken: a few heads fit in
-_TINY_WIDTHS = (64, 128, 256, 512)
+#: widths of a tiny model, of which the first that runs is taken: a few heads fit in, in some only three (Swin)
+_TINY_WIDTHS = (64, 96, 128, 192, 256, 384, 512)
 _FACTORS = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 3 / 16, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 _TINY_EXPERTS = (4, 8, 16, 32)
 #: tokens of a tiny model, or as many as its tokenizer needs

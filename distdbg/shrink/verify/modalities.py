@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import Config
@@ -26,6 +27,8 @@ _MAKERS = {"image": pictures, "video": videos, "audio": sounds}
 _MARKS = {"image": 1, "video": 2, "audio": 3}
 #: modality -> whose tokens may stand for it in a text, where not only its own
 _STANDS = {"video": ("video", "image")}
+#: what a processor makes: of an image, a video or a sound; and the text, with as many places for it as the model wants
+_PROCESSED = (*(main for mains in MAIN.values() for main in mains), "input_ids")
 #: places that a text has while the model is asked how many it wants
 _ASKED = 2
 #: what transformers says where there are too few places: "tokens: 2, features: 576"
@@ -239,21 +242,31 @@ def _width(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[1])
 
 
-def problems(builder: Builder, values: Config) -> dict[str, str]:
-    """The error of one pass of each kind of input (`text`, `image`, `audio`), empty where there is none. Experts are
-    computed without asking the router."""
+@dataclass(frozen=True)
+class Passed:
+    """One pass. why: its error, empty where there is none. takes: the shapes of what a processor gives."""
+
+    why: str
+    takes: Mapping[str, tuple[int, ...]]
+
+
+def passes(builder: Builder, values: Config) -> dict[str, Passed]:
+    """One pass with each kind of input (`text`, `image`, `audio`). Experts are computed without asking the router."""
     try:
         model = runnable(builder, values)
-        found = {"text": _raised(model, lambda: inputs_for(model))}
+        found = {"text": _passed(model, lambda: inputs_for(model))}
         kinds = list(modalities(model))
     except Exception as error:
-        return {"text": brief(error)}
-    return found | {kind: _raised(model, lambda kind=kind: inputs_of(model, kind)) for kind in kinds}  # type: ignore[misc]
+        return {"text": Passed(brief(error), {})}
+    return found | {kind: _passed(model, lambda kind=kind: inputs_of(model, kind)) for kind in kinds}  # type: ignore[misc]
 
 
-def _raised(model: Any, inputs: Callable[[], dict[str, Any]]) -> str:
+def _passed(model: Any, inputs: Callable[[], dict[str, Any]]) -> Passed:
+    takes: dict[str, tuple[int, ...]] = {}
     try:
-        dry(model, inputs())
+        given = inputs()
+        takes = {name: tuple(value.shape) for name, value in given.items() if name.endswith(_PROCESSED)}
+        dry(model, given)
     except Exception as error:
-        return brief(error)
-    return ""
+        return Passed(brief(error), takes)
+    return Passed("", takes)

@@ -1,9 +1,11 @@
-"""Verify that transformers loads the processor beside the small model, and that an image and a sound go through it."""
+"""Verify that transformers loads the processor beside the small model, and that what it is for goes through it."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ from distdbg.shrink.verify.kept import PASS
 
 #: files of processors: of several modalities, of images or sounds, of videos
 _FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
-_SIDE, _SECONDS = 64, 1
+_PARTS = ("image_processor", "video_processor", "feature_extractor")
+_SIDE, _FRAMES, _SECONDS = 64, 4, 1
+#: as transformers says it of a package that a processor is made with
+_REQUIRES = re.compile(r"requires the (\w+) library")
 
 
 def has_processor(folder: str) -> bool:
@@ -36,24 +41,32 @@ def try_processor(folder: str, trust: bool) -> str:
             why = _missing(error, folder) or f"{what} does not go through the processor: {in_short(error)}"
             return f"not run, because {why}"
         passed.append(what)
-    return f"{PASS}; {type(processor).__name__}" + (f", with {' and '.join(passed)}" if passed else "")
+    through = ", ".join([*passed[:-2], " and ".join(passed[-2:])])
+    return f"{PASS}; {type(processor).__name__}" + (f", with {through}" if passed else "")
 
 
 def _parts(processor: Any) -> Iterator[tuple[str, Any, Any]]:
     """What a part of it is given, the part, and that."""
     import numpy as np
 
-    images: Any = getattr(processor, "image_processor", None)
-    sounds: Any = getattr(processor, "feature_extractor", None)
-    if images is None and sounds is None:  # it is one itself
-        images = processor if "pixel_values" in getattr(processor, "model_input_names", ()) else None
-        sounds = processor if images is None and hasattr(processor, "sampling_rate") else None
+    images, videos, sounds = (getattr(processor, name, None) for name in _PARTS)
+    if images is None and videos is None and sounds is None:  # it is one itself
+        if hasattr(processor, "sample_frames"):
+            videos = processor
+        elif "pixel_values" in getattr(processor, "model_input_names", ()):
+            images = processor
+        else:
+            sounds = processor
     if images is not None:
         yield "an image", images, np.full((_SIDE, _SIDE, 3), 128, dtype=np.uint8)
+    if videos is not None:
+        # all frames: which of them are taken may depend on how long the video is, which nothing says of this one
+        every = partial(videos, do_sample_frames=False)
+        yield "a video", every, np.full((_FRAMES, _SIDE, _SIDE, 3), 128, dtype=np.uint8)
     if hasattr(sounds, "sampling_rate"):
         rate = sounds.sampling_rate
         silence = np.zeros(rate * _SECONDS, dtype=np.float32)
-        yield "a sound", lambda sound, **options: sounds(sound, sampling_rate=rate, **options), silence
+        yield "a sound", partial(sounds, sampling_rate=rate), silence
 
 
 def _missing(error: Exception, folder: str) -> str:
@@ -62,6 +75,8 @@ def _missing(error: Exception, folder: str) -> str:
         return "pillow is not installed"  # transformers may say anything then
     if not isinstance(error, ImportError):
         return ""
+    if named := _REQUIRES.search(str(error)):
+        return f"{named[1].lower()} is not installed"
     return f"{error.name} is not installed" if error.name else f"a package is missing: {in_short(error)}"
 
 

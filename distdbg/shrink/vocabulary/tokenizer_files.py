@@ -13,9 +13,10 @@ TOKENIZER = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 #: files that name tokens by their text
 _NAMING = (SETTINGS, "special_tokens_map.json", "processor_config.json", "preprocessor_config.json",
-           "chat_template.json")  # fmt: skip
+           "video_preprocessor_config.json", "chat_template.json")  # fmt: skip
 #: configs of the model that name tokens by their ids, besides config.json
-WITH_IDS = ("generation_config.json", "processor_config.json", "preprocessor_config.json")
+WITH_IDS = ("generation_config.json", "processor_config.json", "preprocessor_config.json",
+            "video_preprocessor_config.json")  # fmt: skip
 #: JSON that says which token has which id, for tokenizers of other kinds
 BY_ID = ("vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 #: what other tokenizer libraries read: it holds the whole vocabulary and cannot be written without them

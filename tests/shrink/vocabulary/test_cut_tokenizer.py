@@ -67,6 +67,21 @@ def test_ids_that_configs_name_stay_and_follow(tmp_path: Path) -> None:
     assert found["max_length"] == end and len(found["suppress_tokens"]) == 2  # 299 is gone
 
 
+@pytest.mark.parametrize(
+    "name", ["processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"]
+)
+def test_what_a_processor_names_stays_and_follows(tmp_path: Path, name: str) -> None:
+    """Its own sizes are those of the images, and no ids."""
+    full = save_tokenizer(tmp_path / "full", "BPE")
+    token = "<|reserved_special_token_1|>"
+    said = {"image_token": token, "image_token_id": full.token_to_id(token), "patch_size": 14, "image_seq_length": 256}
+    (tmp_path / "full" / name).write_text(json.dumps(said))
+    small, _ = cut(tmp_path / "full", 270, full.get_vocab_size())
+    found = json.loads((tmp_path / "small" / name).read_text())
+    assert small.token_to_id(token) is not None
+    assert found == {**said, "image_token_id": small.token_to_id(token)}
+
+
 def test_the_other_forms_of_a_tokenizer(tmp_path: Path) -> None:
     """vocab.json and merges.txt say the same as tokenizer.json; a SentencePiece model cannot be written."""
     full = save_tokenizer(tmp_path / "full", "BPE")
