@@ -44,8 +44,10 @@ def proved(verified: Mapping[str, str]) -> Iterator[str]:
         rest.setdefault(_reason(verified[check]), []).append(check)
     if rest:
         yield f"not verified: {'; '.join(f'{_listed(checks)} ({why})' for why, checks in rest.items())}"
-    elif verified:
+    elif same:
         yield "not verified: nothing; every check that was made passed"
+    elif verified:
+        yield "not verified: the layers, and that the result loads: no model was built"
 
 
 def _passed(said: str) -> bool:

@@ -148,3 +148,39 @@ def test_a_class_of_the_type_itself_comes_before_another_types() -> None:
     config = transformers.CONFIG_MAPPING["shieldgemma2"]()
     found = builder("shieldgemma2").model_class._model_mapping[type(config)]
     assert found.config_class is type(config)
+
+
+@pytest.mark.slow
+def test_numbers_that_must_equal_that_of_the_layers_follow_it() -> None:
+    """All layers of a drafting Gemma 4 share the keys of another model, and its config refuses that some do."""
+    import torch
+    import transformers
+
+    from distdbg.shrink.probe.building import Builder
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+
+    kinds = ["sliding_attention", "full_attention"]
+
+    class Config(transformers.PretrainedConfig):
+        model_type = "all_layers_share"
+
+        def __init__(self, num_hidden_layers=4, num_shared_layers=4, layer_types=(*kinds, *kinds), **rest):
+            if not num_hidden_layers == num_shared_layers == len(layer_types):
+                raise ValueError("all layers share")
+            self.num_hidden_layers, self.num_shared_layers = num_hidden_layers, num_shared_layers
+            self.layer_types = list(layer_types)
+            super().__init__(**rest)
+
+    class Model(transformers.PreTrainedModel):
+        config_class = Config
+
+        def __init__(self, config):
+            super().__init__(config)
+            parts = [[torch.nn.Linear(2, 2) for _ in range(3)] for _ in range(config.num_hidden_layers)]
+            self.layers = torch.nn.ModuleList(torch.nn.Sequential(*layer) for layer in parts)
+            self.post_init()
+
+    found = shrink(Builder(Config(), Model), WantedLayers())
+    assert found.stacks[0].kept == [0, 1]
+    assert {path[-1]: value for path, value in found.edits.items()} == {
+        "num_hidden_layers": 2, "num_shared_layers": 2, "layer_types": kinds}  # fmt: skip

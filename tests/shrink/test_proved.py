@@ -37,5 +37,10 @@ def test_every_check_is_in_a_line_or_named() -> None:
         assert check in list(proved({check: "not run, because"}))[-1]
 
 
+def test_bytes_alone_prove_nothing_of_layers() -> None:
+    """A checkpoint without a config: no model is built."""
+    assert list(proved({"weights": "pass"}))[-1].startswith("not verified: the layers")
+
+
 def test_nothing_was_checked() -> None:
     assert list(proved({})) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from distdbg.shrink.checkpoint.config_file import LAYER_WORDS
@@ -33,7 +34,7 @@ class StackGroup:
 
     leaf: the integer that counts the layers, None where lists alone do. lists: sequences with an entry a layer that
     had to be cut with it. stacks: module paths, the leading one first. layers: how many it has now. counts: the list
-    that counts them stage by stage, where all stages lie in one stack.
+    that counts them stage by stage, where all stages lie in one stack. also: integers that must equal the leaf.
     """
 
     leaf: Path | None
@@ -42,6 +43,7 @@ class StackGroup:
     stacks: tuple[str, ...]
     layers: int
     counts: Path | None = None
+    also: tuple[Path, ...] = ()
 
     @property
     def drivers(self) -> tuple[Path, ...]:
@@ -112,13 +114,19 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
         lists = tuple(sequences(builder.full, place, count))
         if not lists or place[: len(section)] != section:
             continue
-        for order in _orders(count, less):
-            cut = _with_lists(builder.full, lists, order)
+        for order, also in product(_orders(count, less), dict.fromkeys(((), _equal_to(builder, leaf, count)))):
+            cut = changed(_with_lists(builder.full, lists, order), dict.fromkeys(also, less))
             both = changed(cut, {leaf: less} | companions(builder.full, section, count, order))
             stacks = _resized(builder, full, both, candidates, count=count, less=less)
             if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
-                return StackGroup(leaf, section, lists, stacks, count)
+                return StackGroup(leaf, section, lists, stacks, count, also=also)
     return None
+
+
+def _equal_to(builder: Builder, leaf: Path, count: int) -> tuple[Path, ...]:
+    """Integers beside the leaf that are equal to it and are named as numbers of layers."""
+    numbers = ((path, value) for path, value in integers(builder.full) if path[:-1] == leaf[:-1] and path != leaf)
+    return tuple(path for path, value in numbers if value == count and _is_named_so(path))
 
 
 def _is_named_so(leaf: Path) -> bool:

@@ -34,7 +34,7 @@ def edits_for(
     config = builder.full
     edits: Edits = {}
     if group.leaf is not None:
-        edits[group.leaf] = len(keep)
+        edits |= dict.fromkeys((group.leaf, *group.also), len(keep))
     if group.counts is not None:
         edits[group.counts] = left_of_stages(value_at(config, group.counts), keep)
     for path in lists:

@@ -210,7 +210,8 @@ def less_width(builder: Builder, factor: float, least: Least = lambda _path, _va
                 after = _elements(found) / before
                 return Narrowed("width", edits, "all parameters of a layer", f"{100 * after:.1f} %", random=True)
             why = problem
-    raise Refused(f"no sizes of the config can be made {factor:g} of what they are: {why}", "Try --width 0.5.")
+    raise Refused(f"no sizes of the config can be made {factor:g} of what they are: {why}",
+                  "Try another factor, or leave --width out.")  # fmt: skip
 
 
 def _ways(sizes: list[Leaf], fitting: list[Leaf]) -> Iterator[Edits]:

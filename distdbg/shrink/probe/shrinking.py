@@ -71,7 +71,7 @@ def shrink(builder: Builder, wanted: WantedLayers) -> ShrunkModel:
         raise Refused(
             "nothing in the config counts the model's layers: "
             + (_why_not_counted(builder, rest[0]) if rest else "it has no stack of layers"),
-            "Shrink another dimension, or write the small config by hand.",
+            "Use it whole, or write a small config by hand and build that with transformers.",
         )
     stacks = _outermost(builder, full, groups)
     # A list of modules with one for each tapped layer follows the taps, and is no stack of its own.

@@ -14,7 +14,6 @@ from distdbg.shrink.verify.kept import PASS
 
 #: files of processors: of several modalities, of images or sounds, of videos
 _FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
-_PARTS = ("image_processor", "video_processor", "feature_extractor")
 _SIDE, _FRAMES, _SECONDS = 64, 4, 1
 #: as transformers says it of a package that a processor is made with
 _REQUIRES = re.compile(r"requires the (\w+) library")
@@ -49,7 +48,9 @@ def _parts(processor: Any) -> Iterator[tuple[str, Any, Any]]:
     """What a part of it is given, the part, and that."""
     import numpy as np
 
-    images, videos, sounds = (getattr(processor, name, None) for name in _PARTS)
+    images: Any = getattr(processor, "image_processor", None)
+    videos: Any = getattr(processor, "video_processor", None)
+    sounds: Any = getattr(processor, "feature_extractor", None)
     if images is None and videos is None and sounds is None:  # it is one itself
         if hasattr(processor, "sample_frames"):
             videos = processor
