@@ -69,7 +69,8 @@ ENTRIES = (
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
         lint=LintDoc(
             how_seen="torch.load without map_location, on all ranks, of what is called a checkpoint, a state or "
-            "weights; a warning where the file starts the process group or wraps the model.",
+            "weights; a warning where the file starts the process group or wraps the model. "
+            "Or a function is given map_location and does not hand it on.",
         ),
     ),
     FindingDoc(

@@ -95,7 +95,8 @@ ENTRIES = (
             how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() "
             "nowhere. Or a training loop evaluates now and then, under an `if`, with eval() on a model whose "
             "train() is called outside of this loop only. Or a loop that evaluates, with gradients off, calls the "
-            "trained model, which has dropout or batch norm, and the file calls eval() nowhere.",
+            "trained model, which has dropout or batch norm, and the file calls eval() nowhere. "
+            "Or of two models that are trained together only one is in eval mode where both are tested.",
             remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         ),
     ),
@@ -113,7 +114,8 @@ ENTRIES = (
         lint=LintDoc(
             title="an evaluation that records graphs",
             how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and "
-            "neither it nor a caller turns gradients off.",
+            "neither it nor a caller turns gradients off. "
+            "Or an inference runs one model under no_grad and another one in eval mode outside of it.",
             remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
         ),
     ),

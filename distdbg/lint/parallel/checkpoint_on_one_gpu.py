@@ -17,13 +17,14 @@ _STATE = re.compile(
 _ON_THE_HOST = re.compile(r"data_?loader|sampler|scaler|progress|(?:^|_)rng|random_state", re.IGNORECASE)
 
 #: without these words there is nothing to check
-NEEDS = ({"load("}, RANK_WORDS)
+NEEDS = ({"load("}, (RANK_WORDS, {"map_location"}))
 #: there is no GPU
 UNLESS = re.compile(r"backend=.gloo|['\"]gloo['\"]\s*[,)]")
 
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
+    yield from _not_handed_on(context)
     if not context.distributed and "accelerate" not in context.frameworks:
         return
     if context.frameworks & {"lightning", "trainer"}:
@@ -34,7 +35,8 @@ def check(context: Context) -> Iterator[Hit]:
         if script.call_names[call] != "torch.load" or argument(call, 1, "map_location") is not None or has_stars(call):
             continue
         if (
-            _mapped_elsewhere(context, call)
+            "map_location" in _parameters(context, call)
+            or _mapped_elsewhere(context, call)
             or not _is_state(context, call)
             or context.ranks.guarded(call)
             or any(_of_this_rank(context, given) for given in call.args[:1])
@@ -47,6 +49,25 @@ def check(context: Context) -> Iterator[Hit]:
             "likely" if made else "possible",
             severity="warning" if made else "info",
         )
+
+
+def _not_handed_on(context: Context) -> Iterator[Hit]:
+    """A function has a parameter `map_location`, and loads without it."""
+    script = context.script
+    for call in script.calls("load"):
+        function = script.function_of(call)
+        if script.call_names[call] != "torch.load" or function is None or has_stars(call) or len(call.args) > 1:
+            continue
+        if "map_location" not in _parameters(context, call):
+            continue
+        if all(name.id != "map_location" for name in script.within(function, ast.Name)):
+            text = f"{function.name} is given map_location and loads without it: every rank loads onto one GPU"
+            yield Hit(call, text, related=((function, "has the parameter"),))
+
+
+def _parameters(context: Context, node: ast.AST) -> set[str]:
+    function = context.script.function_of(node)
+    return {a.arg for a in (*function.args.args, *function.args.kwonlyargs)} if function is not None else set()
 
 
 def _mapped_elsewhere(context: Context, call: ast.Call) -> bool:

@@ -60,4 +60,5 @@ def _words_of_tests(context: Context, call: ast.Call) -> set[str]:
     ]
     names = (n for test in tests for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute)))
     made = (value for name in names for value in context.values.bound(name))
-    return set().union(*map(names_in, tests), *map(names_in, made))
+    words = set().union(*map(names_in, tests), *map(names_in, made))
+    return {word for word in words if not word.startswith("__")}

@@ -24,6 +24,10 @@ KINDS = {
     "Accelerator": "accelerator",
     "autocast": "autocast",
 }
+#: samplers of libraries that shuffle by the epoch, as DistributedSampler does
+_SAMPLER = re.compile(
+    r"^(?!\w*(?:Infinite|Eval|Sequential|Test|Val|Inference|Batch|Training))\w*Distributed\w*Sampler$"
+)
 #: f(x, …) stands for x
 WRAPPERS = frozenset((
     "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
@@ -50,4 +54,6 @@ def kind_by_name(last: str) -> str:
         return KINDS[last]
     if last == "fully_shard":
         return "fsdp"
+    if _SAMPLER.match(last):
+        return "sampler"
     return "optimizer" if OPTIMIZER.match(last) else "scheduler" if SCHEDULER.match(last) else ""

@@ -37,7 +37,10 @@ _MOVES = {
     "shutil.copytree": (1, "dst"), "os.rename": (1, "dst"), "os.replace": (1, "dst"), "os.symlink": (1, "dst"),
 }  # fmt: skip
 _REMOVES = {"remove", "unlink", "rmtree"}
-_LOGS = {"logging.FileHandler": (0, "filename"), "logging.basicConfig": (-1, "filename")}
+_LOGS = {
+    "logging.FileHandler": (0, "filename"), "logging.basicConfig": (-1, "filename"),
+    "torch.utils.tensorboard.SummaryWriter": (0, "log_dir"), "tensorboardX.SummaryWriter": (0, "logdir"),
+}  # fmt: skip
 _MAKES = {"makedirs", "mkdir"}
 #: helpers by name
 _HELPER = re.compile(

@@ -28,6 +28,7 @@ def check(context: Context) -> Iterator[Hit]:
         return
     yield from _left_by_a_method(context)
     yield from _never_left(context)
+    yield from _one_of_several(context)
     for loop in context.loops.of_kind("epoch"):
         does = context.loops.does(loop)
         kinds = {e.kind for e in does}
@@ -100,6 +101,28 @@ def _never_left(context: Context) -> Iterator[Hit]:
             else:
                 yield Hit(call, text, "possible", severity="info", related=((loop, "the loop"),))
             return
+
+
+def _one_of_several(context: Context) -> Iterator[Hit]:
+    """`model.train(); predictor.train()` to train, `model.eval()` alone to test, and both are called there."""
+    script = context.script
+    evaluated = {last_word(r) for c in context.events.of("eval") if (r := receiver(c)) is not None}
+    together: dict[str, set[str]] = {}
+    for mode in context.events.of("train"):
+        function, model = script.function_of(mode), receiver(mode)
+        if function is not None and isinstance(model, ast.Name) and context.loops.trains(function):
+            others = (receiver(c) for c in context.events.of("train") if script.function_of(c) is function)
+            together.setdefault(model.id, set()).update(o.id for o in others if isinstance(o, ast.Name))
+    for mode in context.events.of("eval"):
+        function, model = script.function_of(mode), receiver(mode)
+        if function is None or not isinstance(model, ast.Name) or context.loops.trains(function):
+            continue
+        left = together.get(model.id, set()) - evaluated
+        for call in script.within(function, ast.Call):
+            if isinstance(call.func, ast.Name) and call.func.id in left and call.args:
+                text = f"{model.id} is in eval mode here, and {call.func.id}, which is trained with it, is not"
+                yield Hit(call, text, related=((mode, "only this one"),))
+                return
 
 
 #: classes of transformers, by their names

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.given import given_constants
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, receiver
+from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, names_in, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
 _SWITCHES = re.compile(
@@ -25,7 +26,11 @@ _EVALUATES_A_BATCH = re.compile(
 )
 
 #: without these words there is nothing to check
-NEEDS = (re.compile(r"^eval\($|^train\($"),)
+NEEDS = (re.compile(r"^eval\($|^train\($|^(?:model|net|network)\($"),)
+#: what a model is called, where its constructor is not in sight
+_MODEL = re.compile(r"^_?(?:model|net|network)$")
+#: methods that run a model
+_RUNS = ("infer", "inference", "generate", "sample", "forward")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -47,6 +52,8 @@ def check(context: Context) -> Iterator[Hit]:
             yield hit
     yield from _told_not_to_train(context)
     yield from _one_batch(context)
+    yield from _beside_no_grad(context)
+    yield from _nowhere_off(context)
 
 
 def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]:
@@ -111,6 +118,47 @@ def _one_batch(context: Context) -> Iterator[Hit]:
             calls = [c for c in script.within(function, ast.Call) if c is forward or _leads_to(context, c, forward)]
             text = f"{function.name} evaluates a batch, and nothing in this file turns gradients off"
             yield Hit(calls[-1], text, "possible", severity="info", related=((mode, "eval mode"),))
+
+
+def _beside_no_grad(context: Context) -> Iterator[Hit]:
+    """An inference runs one model under no_grad, and another one behind it with gradients on."""
+    script = context.script
+    for block in script.all(ast.With):
+        function = script.function_of(block)
+        if function is None or not any(_turns_off(item.context_expr) for item in block.items):
+            continue
+        if context.loops.without_grad(function) or _trains(context, function) or _uses_gradients(context, function):
+            continue
+        modes = [m for m in context.events.of("eval") if script.function_of(m) is function]
+        models = {context.values.key(r) for m in modes if (r := receiver(m)) is not None} - {None}
+        for call in script.within(function, ast.Call):
+            owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _RUNS else call.func
+            its = context.values.key(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else None
+            dropped = isinstance(script.parents[call], ast.Expr)  # a warm-up
+            if its in models and call.args and not dropped and not context.loops.without_grad(call):
+                text = f"{script.source(owner)} runs with gradients on, beside what runs without them"
+                yield Hit(call, text, related=((block, "gradients are off here only"),))
+                return
+
+
+def _turns_off(item: ast.expr) -> bool:
+    return bool({"no_grad", "inference_mode"} & names_in(item))
+
+
+def _nowhere_off(context: Context) -> Iterator[Hit]:
+    """An evaluation by its name, in a file that neither trains nor turns gradients off."""
+    script = context.script
+    if re.search(r"no_grad|inference_mode|grad_enabled|\.backward\(|requires_grad|volatile", script.text):
+        return
+    for loop in script.all(*LOOPS):
+        function = script.function_of(loop)
+        if function is None or not for_evaluation(function.name):
+            continue
+        for call in script.within(loop, ast.Call):
+            if isinstance(call.func, ast.Name) and _MODEL.match(call.func.id) and (call.args or call.keywords):
+                text = f"{function.name} runs the model, and nothing in this file turns gradients off"
+                yield Hit(loop, text, "possible", severity="info", related=((call, "the forward pass"),))
+                return
 
 
 def _leads_to(context: Context, call: ast.Call, node: ast.AST) -> bool:

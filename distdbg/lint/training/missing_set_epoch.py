@@ -226,6 +226,9 @@ def _batch_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -
     for place in places:
         loop: Loop
         for loop in script.within(place, ast.For, ast.AsyncFor, ast.While):
+            by_next = {s for its in _by_next(context, epochs, loop) for s in _samplers(context, its)}
+            if loop is not epochs and by_next & set(without_epoch) and not loops.in_evaluation(loop):
+                return loop
             if loop is epochs or loops.kinds[loop] not in ("batch", "other") or loops.in_evaluation(loop):
                 continue
             if isinstance(loop, ast.While) and loops.kinds[loop] != "batch":
@@ -241,6 +244,16 @@ def _batch_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -
 
 def _loaders(context: Context, loop: Loop) -> set[ast.Call]:
     return set() if isinstance(loop, ast.While) else context.values.sites(loop.iter, "loader")
+
+
+def _by_next(context: Context, epochs: Loop, loop: Loop) -> set[ast.Call]:
+    """`batches = iter(loader)` in each epoch, and `for i in range(n): batch = next(batches)`."""
+    script, sites = context.script, context.values.sites
+    made = {
+        s for c in script.calls("iter") if script.contains(epochs, c) for a in c.args[:1] for s in sites(a, "loader")
+    }
+    calls = [c for c in script.within(loop, ast.Call) if script.last_names[c] == "next" and c.args]
+    return made & {site for call in calls for site in sites(call.args[0], "loader")} if made else set()
 
 
 def _fix(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Insert | None:

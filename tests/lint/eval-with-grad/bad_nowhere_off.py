@@ -1,0 +1,8 @@
+import torch
+
+
+def evaluate(model, batches):
+    right = 0
+    for x, y in batches:  # expect: eval-with-grad
+        right += (torch.softmax(model(x), -1).argmax(-1) == y).sum().item()
+    return right
