@@ -14,7 +14,7 @@ from distdbg.lint.script.script import LOOPS, names_in
 #: somebody holds the reduction back
 UNLESS = re.compile(
     r"no_sync|require_backward_grad_sync|requires_gradient_sync|gradient_sync|accelerator\.accumulate\(|no_backward_sync|block_\w*sync|skip_\w*sync|"
-    r"is_last_backward|set_is_last|block_backward_sync|GradBucket"
+    r"is_last_backward|set_is_last|block_backward_sync|GradBucket|(?:disable|delay)_allreduce"
 )
 #: `self.optimizer_step(…)`, whoever does it in the end
 _STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")

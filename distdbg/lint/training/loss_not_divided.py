@@ -36,7 +36,7 @@ def check(context: Context) -> Iterator[Hit]:
             related = ((one.guard, "the step comes every few batches"),)
         else:
             continue
-        if _is_divided(context, one):
+        if _is_divided(context, one) or _comes_divided(context, one) or _is_told_how_many(one):
             continue
         yield Hit(
             one.backward.top,
@@ -88,6 +88,25 @@ def _is_divided(context: Context, one: Accumulation) -> bool:
         ):
             return True
     return False
+
+
+def _comes_divided(context: Context, one: Accumulation) -> bool:
+    """What goes backward is a parameter, and some function of the file divides a loss by the number of batches."""
+    script, call = context.script, one.backward.call
+    kept = carrier(call) if isinstance(call, ast.Call) else None
+    function = script.function_of(call)
+    if kept is None or function is None or kept not in {a.arg for a in function.args.args}:
+        return False
+    divisions = (n for n in script.all(ast.BinOp, ast.AugAssign) if isinstance(n.op, ast.Div))
+    divisors = (getattr(n, "right", None) or n.value for n in divisions)
+    return any(ACCUMULATES.search(w) for divisor in divisors for w in names_in(divisor))
+
+
+def _is_told_how_many(one: Accumulation) -> bool:
+    """`run_batch(batch, num_batches_for_this_update)`: what goes backward knows by what it should divide."""
+    top = one.backward.top
+    given = top.args if isinstance(top, ast.Call) and top is not one.backward.call else []
+    return any(re.search(r"num_batches|n_batches|divisor|accum", w) for a in given for w in names_in(a))
 
 
 def _attribute(call: ast.Call) -> str | None:
