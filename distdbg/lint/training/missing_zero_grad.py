@@ -38,7 +38,7 @@ def check(context: Context) -> Iterator[Hit]:
             yield from _in_one_branch(context, loop, does)
             continue
         roles = [_role(context, step) for step in steps]
-        if not all(roles) or _cleared_by_others(context, loop):
+        if not all(roles) or _cleared_by_others(context, loop) or _made_anew(context, loop, steps):
             continue
         known = all(role.of_torch for role in roles)
         if not known and (context.frameworks or context.script.calls(*_CLEARS_LATER) or _hands_over(context, loop)):
@@ -60,6 +60,12 @@ def check(context: Context) -> Iterator[Hit]:
             ),
         )
     yield from _in_a_method(context)
+
+
+def _made_anew(context: Context, loop: Loop, steps: list[TrainingEvent]) -> bool:
+    """`optimizer = SGD([x])` in each round, of what the round has made: there are no earlier gradients."""
+    made = [site for e in steps if e.receiver is not None for site in context.values.sites(e.receiver, "optimizer")]
+    return bool(made) and all(context.script.contains(loop, site) for site in made)
 
 
 def _in_a_method(context: Context) -> Iterator[Hit]:
