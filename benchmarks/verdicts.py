@@ -24,6 +24,8 @@ from typing import Any
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "programs"
 _FOUR_RANKS = ("--nodes", "2", "--nproc-per-node", "2")
+#: A program whose docstring has this line runs on one node, as its test does.
+_ON_TWO_RANKS = re.compile(r"^On two ranks\.$", re.MULTILINE)
 _ENDS_SOON = ("--hang-timeout", "6", "--startup-timeout", "30", "--on-hang", "kill", "--grace", "1")
 #: Folder of programs -> options of `distdbg launch`, as the tests of these programs give them.
 FOLDERS = {
@@ -63,7 +65,7 @@ def record(folder: Path, pattern: str) -> None:
         place = folder / program.parent.name / program.stem
         place.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "distdbg", "launch", "--run-dir", str(place / "run")]
-        command += [*FOLDERS[program.parent.name], str(program)]
+        command += [*FOLDERS[program.parent.name], *_nodes(program), str(program)]
         with (place / "output.txt").open("wb") as output:
             subprocess.run(
                 command, cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=_LONGEST_S,
@@ -75,6 +77,10 @@ def record(folder: Path, pattern: str) -> None:
     missing = [p for p in chosen if not (folder / p.parent.name / p.stem / "run" / "report" / "report.json").is_file()]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(one, missing))
+
+
+def _nodes(program: Path) -> list[str]:
+    return ["--nodes", "1"] if _ON_TWO_RANKS.search(program.read_text()) else []
 
 
 def diagnosed(folder: Path) -> list[Verdict]:

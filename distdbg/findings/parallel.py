@@ -90,6 +90,22 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="work-not-waited",
+        severity="warning",
+        title="an asynchronous operation that nothing waits for",
+        meaning="isend, irecv and collectives with async_op=True return a handle at once, before the operation is "
+        "finished. Where it is dropped, the next lines may read tensors that have not arrived, or change those that "
+        "are still sent: results are wrong from time to time, and an error of the operation is lost.",
+        how_seen="By lint alone: no guard reports it. Torch gives no event for `wait()`, and its flight recorder says "
+        "when an operation was finished, not who waited for it.",
+        remedy="Keep the handle and call its wait() before the tensors are used, or leave async_op out.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations",
+        lint=LintDoc(
+            how_seen="The call is a statement of its own, and not within a coalescing manager, whose end waits. A "
+            "handle that is assigned is taken for waited for.",
+        ),
+    ),
+    FindingDoc(
         id="gather-object-of-tensors",
         severity="info",
         title="tensors sent between ranks as pickled objects",

@@ -15,7 +15,7 @@ from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.waits.branches import RankLines, branch_of, branches, shares_the_call
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
 from distdbg.diagnosis.waits.last_calls import Parted, call_words, parted_at_last
-from distdbg.diagnosis.waits.mismatch import earliest_mismatch
+from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.ops import RECEIVE, SEND, is_transfer, of_kind
 from distdbg.evidence.run import RunEvidence
@@ -115,15 +115,37 @@ def _by_operations(evidence: RunEvidence, dump: Dump, lost: list[RankFailure], l
     known = groups(dump, {record.rank: record for record in evidence.ranks})
     mismatch = earliest_mismatch(known, dump.signatures, {})
     if mismatch is not None:
+        mismatch = _with_the_dead(mismatch, dump, lines)
         sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
-        kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+        apart = _failed_apart(lines, [side.ranks for side in mismatch.sides])
+        kind = Kind.SHAPE if mismatch.same_operation and not apart else Kind.MISMATCH
         place = f"number {mismatch.sequence} in {mismatch.group.title}"
-        return Divergence(kind, mismatch.few, mismatch.many, sides, place)
+        return Divergence(kind, mismatch.few, mismatch.many, sides, place, sure=not mismatch.tie)
     aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == _SIZE_MISMATCH]
     found = _alone_against(aborted[0], known, dump, lines) if len(aborted) == 1 else None
     if parted is not None and (found is None or not found.sure):
         return _as_called(evidence, parted)
     return found
+
+
+def _with_the_dead(mismatch: Mismatch, dump: Dump, lines: RankLines) -> Mismatch:
+    """Also ranks whose recorder is gone, and that failed in the very call in which ranks of one side did."""
+    came = {rank for side in mismatch.sides for rank in side.ranks}
+    calls = {rank: replace(dump.ranks[rank].calls[-1], t=0) for rank in lines.operations}
+    sides = []
+    for side in mismatch.sides:
+        own = {calls[rank] for rank in side.ranks if rank in calls}
+        dead = [
+            rank for rank, call in calls.items() if rank not in came and call in own and rank in mismatch.group.ranks
+        ]
+        sides.append(replace(side, ranks=tuple(sorted((*side.ranks, *dead)))))
+    return replace(mismatch, sides=tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks))))
+
+
+def _failed_apart(lines: RankLines, sides: Iterable[tuple[int, ...]]) -> bool:
+    """The lines at which the ranks of each side failed are known, and no two sides share one."""
+    failed_at = [{(f.file, f.line) for rank in ranks for f in lines.frames.get(rank, ())[:1]} for ranks in sides]
+    return all(failed_at) and len(set().union(*failed_at)) == sum(map(len, failed_at))
 
 
 def _received_more(dump: Dump, lost: Iterable[RankFailure], lines: RankLines) -> Divergence | None:
@@ -179,8 +201,7 @@ def _alone_against(rank: int, known: list[Group], dump: Dump, lines: RankLines) 
         if rank in lines.operations:
             last = dump.ranks[rank].calls[-1]
             apart = call_words(last.operation, last.size, last.dtype)
-        failed_at = [{(f.file, f.line) for f in lines.frames.get(r, ())[:1]} for r in (rank, first)]
-        kind = Kind.MISMATCH if all(failed_at) and failed_at[0].isdisjoint(failed_at[1]) else Kind.SHAPE
+        kind = Kind.MISMATCH if _failed_apart(lines, [(rank,), (first,)]) else Kind.SHAPE
         sides = (str(dump.signatures[log.signature[at]]), many), (apart, (rank,))
         place = f"number {log.sequence[at]} in {group.title}"
         if len(many) == 1:

@@ -107,3 +107,19 @@ def test_a_receive_of_less_than_was_sent(tmp_path, number, named):
     found = build_report(replace(run.closes().evidence(), dump=dump)).findings[0]
     assert (found.id, found.ranks) == ("collective-shape-mismatch", named)
     assert ("train.py:85" in found.summary) == (len(named) == 2)
+
+
+@pytest.mark.parametrize(("line", "ranks"), [(71, (0, 1, 2, 3)), (72, (2,))])
+def test_a_dead_rank_without_a_recorder_is_on_the_side_whose_call_it_made(tmp_path, line, ranks):
+    """Two against two names nobody; one that was elsewhere counts for no side."""
+    run, signatures = MadeRun(tmp_path), Signatures()
+    had = {}
+    for rank in range(4):
+        at, operation = (70, "all_reduce") if rank < 2 else (71 if rank == 2 else line, "barrier")
+        run.raises(rank, "RuntimeError", TOO_MUCH if rank == 3 else GLOO_LOST, t=9.0 + (rank < 3), line=at)
+        log = recorder(signatures, ("0", [("all_reduce", 3, True), (operation, 1, False)], 5))
+        had[rank] = rank_dump(rank, recorder=log if rank < 3 else None)
+        had[rank] = replace(had[rank], calls=(Call(rank + 1, operation, SCRIPT, at, "step", number=6),))
+    dump = replace(made_dump(had, signatures=signatures), reason="death", sources={SCRIPT: SOURCE})
+    found = build_report(replace(run.closes().evidence(), dump=dump)).findings[0]
+    assert (found.id, found.ranks) == ("collective-mismatch", ranks)
