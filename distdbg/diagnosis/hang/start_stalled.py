@@ -10,7 +10,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.seen import parts
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.hang import PASSES, Hang, hang_of
-from distdbg.diagnosis.waits.undecided import places
+from distdbg.diagnosis.waits.undecided import apart_by_port, places
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
@@ -41,7 +41,7 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         severity="warning",
         confidence="certain",
         summary=f"{_how_far(hang)}{_awaited(evidence, hang, awaited)}: {places(hang)}",
-        cause=f"{_stages(hang)}No rank has made a step or a call of torch.distributed for "
+        cause=f"{_stages(hang)}{apart_by_port(hang)}No rank has made a step or a call of torch.distributed for "
         f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
         remedy=entry("start-stalled").remedy,
         ranks=ranks,

@@ -97,7 +97,10 @@ def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
         forming = [f for f in library if f.activity is Activity.GROUP_SETUP]
         again = any(f.function in ("new_group", "_new_group_with_tag") for f in forming)
         function = "new_group" if again else "init_process_group"
-        return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(library))
+        address = _address(library)
+        phrase = f"waits in {function}{f' (at {address})' if address else ''}"
+        found = seen.stands(Doing.FORMING, phrase, function)
+        return replace(found, members=_members(library), meets_at=address)
     c10d = [f for f in library if f.activity is Activity.COLLECTIVE]
     names = frozenset(f.function for f in c10d)
     if names & _TRANSFERS:
@@ -187,6 +190,15 @@ def _peer(frame: Frame) -> int | None:
         if (value := frame.variables.get(name, "")).isdecimal():
             return int(value)
     return None
+
+
+def _address(library: tuple[Frame, ...]) -> str:
+    """Where the ranks meet, from the variables of torch's function that connects to the store."""
+    for frame in library:
+        host, port = frame.variables.get("hostname", "").strip('"'), frame.variables.get("port", "")
+        if host and port.isdecimal():
+            return f"{host}:{port}"
+    return ""
 
 
 def _members(library: tuple[Frame, ...]) -> tuple[int, ...]:

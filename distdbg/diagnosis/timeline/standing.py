@@ -72,6 +72,8 @@ class Standing:
     #: who makes the process group that it waits for, itself among them; empty where that is not known
     members: tuple[int, ...] = ()
     build: Build | None = None
+    #: where it meets the other ranks of a group that is formed: `node1:29500`
+    meets_at: str = ""
     #: of a store of torch.distributed, which it waits for, the first; HOLE in it stands for what is not known
     key: str = ""
     #: names of its child processes that compute, where it waits for one

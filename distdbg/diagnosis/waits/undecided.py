@@ -44,6 +44,8 @@ def _why(hang: Hang) -> str:
         return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had"
     if out_of_step := next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), ""):
         return out_of_step
+    if apart := apart_by_port(hang):
+        return apart[:1].lower() + apart[1:].rstrip(". ")
     if any(wait.on_device and wait.started is None for wait in hang.complete):
         return (
             "every host has enqueued the operation and no device completes it, so one of the devices or the network "
@@ -69,6 +71,18 @@ def _out_of_step(hang: Hang, wait: Wait) -> str:
         f"{_ranks(sorted(ahead))} completed operations after number {wait.sequence} of {group.title}, in which "
         f"{_ranks(wait.waiting)} still wait{'s' if len(wait.waiting) == 1 else ''}: for them it was another operation, "
         "so the ranks are out of step, and what it was is not recorded"
+    )
+
+
+def apart_by_port(hang: Hang) -> str:
+    """`Ranks that form a group look for one another at different ports (29500, 29501): … `; empty where they do not.
+    Hosts are not compared: one may have several names."""
+    ports = {s.meets_at.rpartition(":")[2] for s in hang.standings.values() if s.doing is Doing.FORMING and s.meets_at}
+    if len(ports) < 2:
+        return ""
+    told = ", ".join(sorted(ports)[:_MOST_PLACES])
+    return (
+        f"Ranks that form a group look for one another at different ports ({told}): see MASTER_PORT on each of them. "
     )
 
 

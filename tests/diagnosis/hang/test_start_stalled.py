@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.diagnosis.verdict import build_report
+from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.launcher_events import Stalled, WentOn
 from tests.hang_cases import blind, c10d, evidence, made, sleeps, user
 from tests.made_dump import BOOT, TORCH, T, frame
@@ -48,6 +49,18 @@ def test_a_start_that_came_to_its_end_has_no_finding():
 def test_a_stopped_rank_is_an_error_at_once():
     ranks = {0: JOINS, 1: sleeps(log=False, page=NOTHING_HEARD, state="T")}
     assert [f.id for f in build_report(start(ranks)).findings if f.severity == "error"] == ["process-stopped"]
+
+
+@pytest.mark.parametrize(("ports", "apart"), [((29500, 29501), True), ((29500, 29500), False)])
+def test_ranks_that_meet_at_different_ports(ports, apart):
+    def joins(rank):
+        known = {"hostname": '"node1"', "port": str(ports[rank])}
+        meets = Frame("_create_c10d_store", f"{TORCH}/distributed/rendezvous.py", 199, known)
+        return made((meets, *c10d("init_process_group")), page=NOTHING_HEARD)(rank)
+
+    (found,) = build_report(start({0: joins, 1: joins})).findings
+    assert "init_process_group (at node1:29500) at train.py" in found.summary
+    assert ("different ports (29500, 29501)" in found.cause) is apart
 
 
 @pytest.mark.parametrize(("counts", "words"), [
