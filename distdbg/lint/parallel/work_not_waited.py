@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.evidence.ops import COLLECTIVE, OPERATIONS
+from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, RECEIVE, SEND, of_kind
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, is_constant, names_in
 
 _COLLECTIVES = {op.name for op in OPERATIONS if op.kind == COLLECTIVE and not op.of_objects}
 #: these are asynchronous without being asked
-_TRANSFERS = {"isend", "irecv"}
+_TRANSFERS = {name for name in of_kind(SEND, RECEIVE) if name.startswith("i")}
 
 #: without these words there is nothing to check
-NEEDS = (_COLLECTIVES | _TRANSFERS, re.compile(r"^async_op$|^isend\($|^irecv\($"))
+NEEDS = (_COLLECTIVES | _TRANSFERS, re.compile(rf"^async_op$|^(?:{'|'.join(sorted(_TRANSFERS))})\($"))
 #: its end waits for all that was begun within it
 _COALESCES = "coalescing"
 
