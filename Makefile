@@ -12,7 +12,7 @@ MANDIR ?= build/man
 FUZZ_SECONDS ?= 600
 
 RUN    := $(VENV)/bin/python -m
-# Of the whole suite more tests wait, for timeouts and for Slurm, than compute.
+# Of the whole suite more tests wait, for timeouts and for Slurm, than compute: four workers keep two cores busy.
 PYTEST := $(RUN) pytest --dist loadgroup -n
 # Files and folders whose tests start nothing: 3,000 of the suite's 8,000. All without torch: ARGS="-m 'not slow'".
 PURE_CORE := tests/evidence tests/diagnosis tests/lint tests/logs tests/test_plain_text.py tests/test_settings.py
@@ -39,7 +39,7 @@ demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the r
 	@echo "The page: $(CURDIR)/distdbg-runs/latest/report/report.html"
 
 test: lint  ## set up and run the whole suite
-	$(PYTEST) 3 $(ARGS)
+	$(PYTEST) 4 $(ARGS)
 
 test-fast: $(VENV)/.ready-test  ## the pure core, about a minute: evidence, logs, diagnosis, lint
 	$(PYTEST) 2 -m 'not slow' $(PURE_CORE) $(ARGS)
