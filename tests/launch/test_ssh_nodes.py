@@ -50,8 +50,8 @@ def test_a_rank_of_the_second_host_raises(bed, launch):
 
 
 def test_a_killed_client_ends_the_job(bed, launch):
-    job = launch("--hosts", "node1,node2", **BY_SSH)
-    job.trains()
+    job = launch("--nproc-per-node", "1", "--hosts", "node1,node2", **BY_SSH)
+    job.trains(ranks=2)
     os.kill(bed["node1"].pids_of("ssh -T")[1], signal.SIGKILL)
     assert job.ends(60) != 0, job.said()
     nothing_is_left(bed)

@@ -15,6 +15,8 @@ from tests.cluster.slurm import Slurm
 
 # They wait for most of their time: one worker of pytest-xdist runs them, while others compute.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("slurm-faults")]
+#: Where what is asserted is of the nodes, and not of the ranks of one.
+ONE_RANK_A_NODE = ("--nproc-per-node", "1")
 #: Seconds from the fault to its name on the terminal, and to the end: on a quiet machine 17 and 22.
 NAMED_WITHIN_S, ENDED_WITHIN_S = 30, 60
 
@@ -73,12 +75,12 @@ def test_a_node_that_is_gone(bed, launch, fault, finding):
 
 
 def test_a_killed_agent(bed, launch):
-    job = launch()
-    job.trains()
+    job = launch(*ONE_RANK_A_NODE)
+    job.trains(ranks=2)
     os.kill(job.agent("node2"), signal.SIGKILL)
     assert job.ends(ENDED_WITHIN_S) == 76, job.said()
     first = job.report()["findings"][0]
-    assert (first["id"], first["ranks"], first["nodes"]) == ("node-lost", [2, 3], ["node2"])
+    assert (first["id"], first["ranks"], first["nodes"]) == ("node-lost", [1], ["node2"])
     assert "killed by SIGKILL" in first["summary"]
     nothing_is_left(bed)
 
@@ -100,8 +102,8 @@ def test_a_stopped_rank_and_a_stopped_agent_cost_a_healthy_job_nothing(bed, laun
 
 
 def test_a_cancel_ends_both_nodes(bed, launch):
-    job = launch()
-    job.trains()
+    job = launch(*ONE_RANK_A_NODE)
+    job.trains(ranks=2)
     launcher = next(
         pid for pid, line in bed["head"].processes().items() if "-m distdbg launch" in line and "salloc" not in line
     )
@@ -112,8 +114,8 @@ def test_a_cancel_ends_both_nodes(bed, launch):
 
 
 def test_a_killed_launcher_leaves_nothing(bed, launch):
-    job = launch()
-    job.trains()
+    job = launch(*ONE_RANK_A_NODE)
+    job.trains(ranks=2)
     launcher = next(
         pid for pid, line in bed["head"].processes().items() if "-m distdbg launch" in line and "salloc" not in line
     )
@@ -195,7 +197,7 @@ RAISES_ONCE = TRAIN.replace("RAISES", "NOBODY").replace(
     "for step",
     """
 first = os.environ["STEPS"] + "/first"
-if dist.get_rank() == 2 and not os.path.exists(first):
+if dist.get_rank() == 1 and not os.path.exists(first):
     open(first, "w").close()
     raise RuntimeError("once")
 for step""",
@@ -204,7 +206,7 @@ for step""",
 
 
 def test_a_restart_over_two_nodes(bed, launch):
-    job = launch("--max-restarts", "1", steps=10, train=RAISES_ONCE)
+    job = launch(*ONE_RANK_A_NODE, "--max-restarts", "1", steps=10, train=RAISES_ONCE)
     assert job.ends(180) == 0, job.said()
     assert [attempt.number for attempt in job.run.attempts()] == [1, 2]
     nothing_is_left(bed)
