@@ -347,6 +347,7 @@ def _end(code: object) -> None:
             stream.flush()
         except OSError:
             code = 120
+    _libc.fflush(None)  # what C++ has printed
     os._exit(int(code or 0) & 0xFF)  # type: ignore[call-overload]
 
 
