@@ -21,5 +21,4 @@ def kind_of(record: Mapping[str, Any]) -> type[Message] | None:
 
 def failure_of(record: Mapping[str, Any]) -> Lost | None:
     """What the report does not know because of this event; None where it reports no failure of distdbg."""
-    kind = kind_of(record)
-    return failure(kind, record) if kind is not None and kind.spec.lost else None
+    return failure(kind_of(record), record)

@@ -304,5 +304,4 @@ class ProfileFiles(RankMessage, name="profile", by="worker"):
 
 def failure_of(record: Mapping[str, Any]) -> Lost | None:
     """What the report does not know because of this fact; None where it reports no failure of distdbg."""
-    kind = kind_of(record)
-    return failure(kind, record) if kind is not None and kind.spec.lost else None
+    return failure(kind_of(record), record)

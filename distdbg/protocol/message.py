@@ -236,9 +236,9 @@ class RankMessage(Message):
     key = "op"
 
 
-def failure(kind: type[Message], record: Mapping[str, Any]) -> Lost | None:
+def failure(kind: type[Message] | None, record: Mapping[str, Any]) -> Lost | None:
     """What the report does not know because of this record; None where it reports no failure."""
-    if not kind.is_failure(record):
+    if kind is None or not kind.is_failure(record):
         return None
     try:
         message = kind.from_record(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -301,10 +301,6 @@ def _step_times(evidence: RunEvidence, over: Course | None) -> Iterator[Block]:
     boxes = step_boxes(evidence) if over is None or not over.has_step_times else None
     if boxes is not None:
         yield boxes
-
-
-def _blocks_of(sections: Iterable[Section]) -> Iterator[Block]:
-    return (block for section in sections for block in section.blocks)
 
 
 # -- nodes, logs, environment -------------------------------------------------------------------------------------

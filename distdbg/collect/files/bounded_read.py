@@ -25,6 +25,14 @@ def read_whole(path: Path | str, most: int) -> tuple[str | None, str]:
     return data.decode("utf-8", "replace"), cut
 
 
+def size_of(path: Path) -> int:
+    """In bytes; 0 of what cannot be read, which its reader reports."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def read_bytes(path: Path | str, most: int) -> tuple[bytes | None, str]:
     """Like read_whole, without decoding."""
     data, _, why = _read(path, most, from_end=False)

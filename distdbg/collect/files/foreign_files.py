@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from distdbg.collect.files.bounded_read import LineReader, read_bytes, read_whole
+from distdbg.collect.files.bounded_read import LineReader, read_bytes, read_whole, size_of
 from distdbg.collect.files.foreign_kinds import kind_of
 from distdbg.collect.files.log_text import STDIN, LogText
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
@@ -89,7 +89,7 @@ class ForeignFiles:
     def read(self, files: Iterable[tuple[Path, str]]) -> None:
         """Each with the name that citations use."""
         named = sorted(files, key=lambda item: item[1])
-        sizes = [_size(path) for path, _ in named]
+        sizes = [size_of(path) for path, _ in named]
         self._size = sum(sizes) if STDIN not in dict(named) else 0
         with RecorderReader(self.signatures) as recorders:
             for (path, name), size in zip(named, sizes, strict=True):
@@ -351,14 +351,6 @@ class ForeignFiles:
         for path in paths:
             self._note(f"what {path} adds", f"distdbg's own dump has rank {before.rank} already")
         return replace(before, looks=(*before.looks[:-1], last))
-
-
-def _size(path: Path) -> int:
-    """In bytes; 0 of what cannot be read, which its reader reports."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _age(log: RecorderLog) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.files.bounded_read import size_of
 from distdbg.evidence import jsonl
 from distdbg.rundir import RunDir, open_regular
 
@@ -65,13 +66,6 @@ class RunTail:
         for node in attempts[-1].nodes() if attempts else ():
             for path in (node.events, node.metrics):
                 if path not in self._tails:
-                    begin = max(0, _size(path) - _NEWEST) if path == node.metrics else 0
+                    begin = max(0, size_of(path) - _NEWEST) if path == node.metrics else 0
                     self._tails[path] = node.node_rank, FileTail(path, begin)
         return [(node_rank, event) for node_rank, tail in self._tails.values() for event in tail.objects()]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
