@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distdbg import __version__
 from distdbg.errors import ToolMissing, install_extra
 from distdbg.lint.in_editor import Mark, QuickFix, marks
 
+#: seconds without a change after which a text is looked at: a person who types makes a change each 0.1 s to 0.2 s
+_PAUSE = 0.2
+
 
 def serve(wanted: Collection[str], *, everything: bool) -> None:
     """On standard input and output, until the editor ends it. Raises ToolMissing without pygls."""
-    server(wanted, everything=everything).start_io()
+    made = server(wanted, everything=everything)
+    made.start_io(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))  # pygls closes them; ours stay open
 
 
 def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401 -- pygls is optional
@@ -27,24 +34,46 @@ def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401
     made = LanguageServer("distdbg", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
     shown: dict[str, list[tuple[Any, Mark]]] = {}
 
-    def look(given: Any) -> None:  # noqa: ANN401
-        document = made.workspace.get_text_document(given.text_document.uri)
-        its = [m for m in marks(document.path, document.source, wanted) if everything or m.severity != "info"]
-        shown[document.uri] = [(_diagnostic(types, mark), mark) for mark in its]
-        said = types.PublishDiagnosticsParams(document.uri, [d for d, _ in shown[document.uri]], document.version)
-        made.text_document_publish_diagnostics(said)
+    newest: dict[str, object] = {}
+    one_thread = ThreadPoolExecutor(1)  # the editor's other requests are answered meanwhile
+
+    async def look(given: Any, pause: float) -> None:  # noqa: ANN401
+        uri, this = given.text_document.uri, object()
+        newest[uri] = this
+        shown.pop(uri, None)  # their lines may have moved: no quick fix is offered until the text was looked at
+        await asyncio.sleep(pause)
+        if newest.get(uri) is not this:
+            return  # changed again, or closed
+        document = made.workspace.get_text_document(uri)
+        version, loop = document.version, asyncio.get_running_loop()
+        found = await loop.run_in_executor(one_thread, marks, document.path, document.source, wanted)
+        if newest.get(uri) is this:
+            its = [m for m in found if everything or m.severity != "info"]
+            shown[uri] = [(_diagnostic(types, mark), mark) for mark in its]
+            said = types.PublishDiagnosticsParams(uri, [d for d, _ in shown[uri]], version)
+            made.text_document_publish_diagnostics(said)
+
+    async def opened(given: Any) -> None:  # noqa: ANN401
+        await look(given, 0)
+
+    async def changed(given: Any) -> None:  # noqa: ANN401
+        await look(given, _PAUSE)
 
     def close(given: Any) -> None:  # noqa: ANN401
+        newest.pop(given.text_document.uri, None)
         shown.pop(given.text_document.uri, None)
         made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(given.text_document.uri, []))
 
     def fixes(given: Any) -> list[Any]:  # noqa: ANN401
+        only = given.context.only
+        if only is not None and types.CodeActionKind.QuickFix not in only:
+            return []  # `source.organizeImports`, on every save
         uri, first, last = given.text_document.uri, given.range.start.line, given.range.end.line
         touched = [(d, mark) for d, mark in shown.get(uri, []) if first <= mark.line <= last]
         return [_action(types, uri, diagnostic, fix) for diagnostic, mark in touched for fix in mark.fixes]
 
-    made.feature(types.TEXT_DOCUMENT_DID_OPEN)(look)
-    made.feature(types.TEXT_DOCUMENT_DID_CHANGE)(look)
+    made.feature(types.TEXT_DOCUMENT_DID_OPEN)(opened)
+    made.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
     made.feature(types.TEXT_DOCUMENT_DID_CLOSE)(close)
     kinds = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
     made.feature(types.TEXT_DOCUMENT_CODE_ACTION, kinds)(fixes)

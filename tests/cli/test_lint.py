@@ -326,6 +326,19 @@ def test_fix_leaves_alone_what_is_not_certain(tmp_path: Path) -> None:
     assert path.read_text() == maybe
 
 
+def test_fix_changes_no_notebook_and_says_so(tmp_path: Path) -> None:
+    page = json.dumps({"cells": [{"cell_type": "markdown"}, {"cell_type": "code", "source": NO_SET_EPOCH}]})
+    path = written(tmp_path, "n.ipynb", page)
+    done = lint("--fix", path)
+    assert path.read_text() == page
+    assert f"left alone: missing-set-epoch at {path}:cell 2:" in done.stderr and "notebook" in done.stderr
+
+
+def test_pictures_in_a_notebook_are_not_counted(tmp_path: Path) -> None:
+    cell = {"cell_type": "code", "source": MISTAKE, "outputs": [{"data": {"image/png": "x" * 4_100_000}}]}
+    assert "missing-zero-grad" in lint(written(tmp_path, "n.ipynb", json.dumps({"cells": [cell]}))).stdout
+
+
 def test_every_edit_of_the_fixtures_leaves_python() -> None:
     for path in (ROOT / "tests" / "lint").glob("*/bad_*.py"):
         text = path.read_text()

@@ -125,7 +125,7 @@ def _lint(
         edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
         corrected = {path: _correct(path, texts[path], its) for path, its in edits.items() if its}
         results = lint_together(texts | corrected, wanted, cached=cached) if corrected else results
-        _say_what_was_left(f for r in results.values() if isinstance(r, Linted) for f in r.findings)
+        _say_what_was_left((f for r in results.values() if isinstance(r, Linted) for f in r.findings), sources)
     because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
     unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
     return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown
@@ -145,18 +145,25 @@ def _correct(path: str, text: str, edits: tuple[Insert, ...]) -> str:
     return corrected
 
 
-def _say_what_was_left(findings: Iterable[Finding]) -> None:
+def _say_what_was_left(findings: Iterable[Finding], sources: dict[str, SourceText]) -> None:
     """What --fix did not mend, and why: by their ids, for several of one id are common."""
-    from distdbg.lint import fixable
-
-    places: dict[str, list[str]] = {}
+    places: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.severity != "info":
-            places.setdefault(finding.id, []).append(f"{finding.evidence[0].path}:{finding.evidence[0].line}")
-    for name, where in places.items():
-        why = "here no line is certain to be right" if name in fixable() else "it takes more than a line, or a decision"
+            source, line = sources[finding.evidence[0].path], finding.evidence[0].line or 1
+            place = "cell {}:{}".format(*source.in_cell(line)) if source.is_notebook else line
+            places.setdefault((finding.id, _why_left(finding, source)), []).append(f"{source.path}:{place}")
+    for (name, why), where in places.items():
         more = f" and {len(where) - 3} more" if len(where) > 3 else ""
         click.echo(clean(f"left alone: {name} at {', '.join(where[:3])}{more}: {why}"), err=True)
+
+
+def _why_left(finding: Finding, source: SourceText) -> str:
+    from distdbg.lint import fixable
+
+    if finding.id not in fixable():
+        return "it takes more than a line, or a decision"
+    return "--fix changes no notebook" if source.is_notebook else "here no line is certain to be right"
 
 
 def _in_cells(finding: Finding, sources: dict[str, SourceText]) -> Finding:

@@ -30,6 +30,8 @@ _SUFFIXES = (".py", ".ipynb")
 #: a file of any other ending is a script only where its first line says so
 _ENDINGS = ("", ".py", ".pyw", ".pyi")
 _NAMES_PYTHON = re.compile(rb"#![^\n]*python")
+#: a notebook has pictures in it, which are not read
+_MOST_BYTES_OF_NOTEBOOK = 40_000_000
 #: never entered by themselves; a path that is named on the command line always is
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "build", "dist", "distdbg-runs"}
 
@@ -145,16 +147,20 @@ def read_source(path: Path) -> SourceText:
     """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
     try:
         with open_regular(path) as file:
-            return source_of(path.as_posix(), file.read(MOST_BYTES + 1))
+            return source_of(path.as_posix(), file.read(_most_bytes(path.name) + 1))
     except OSError as error:
         return SourceText(path.as_posix(), None, error.strerror or str(error))
+
+
+def _most_bytes(name: str) -> int:
+    return _MOST_BYTES_OF_NOTEBOOK if name.endswith(".ipynb") else MOST_BYTES
 
 
 def source_of(name: str, raw: bytes) -> SourceText:
     """The text of a file of that name; of a notebook, its code cells."""
     try:
-        if len(raw) > MOST_BYTES:
-            return SourceText(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
+        if len(raw) > _most_bytes(name):
+            return SourceText(name, None, f"it is larger than {_most_bytes(name) // 1_000_000} MB")
         if name.endswith(".ipynb"):
             text, cells = _notebook(raw)
             return SourceText(name, text, cells=cells)
@@ -166,7 +172,9 @@ def source_of(name: str, raw: bytes) -> SourceText:
     except UnicodeDecodeError as error:
         return SourceText(name, None, f"byte {error.start} is no {error.encoding}")
     except (SyntaxError, LookupError, ValueError, RecursionError) as error:
-        return SourceText(name, None, str(error) or type(error).__name__)
+        undeclared = "missing encoding" in str(error)  # so tokenize says of bytes that are no UTF-8
+        because = "it is no UTF-8, and declares no other encoding" if undeclared else str(error)
+        return SourceText(name, None, because or type(error).__name__)
 
 
 def _notebook(raw: bytes) -> tuple[str, tuple[tuple[int, int], ...]]:

@@ -32,9 +32,9 @@ def other_names(script: Script, functions: set[str]) -> dict[str, list[ast.Name]
     return found
 
 
-def method_names(script: Script) -> set[str]:
-    """What methods of the classes are called."""
-    return {f.name for owner in script.all(ast.ClassDef) for f in owner.body if isinstance(f, FUNCTIONS)}
+def methods_by_class(script: Script) -> dict[ast.ClassDef, dict[str, Function]]:
+    """Each class with its methods by name; of several with one name the last one holds."""
+    return {c: {f.name: f for f in c.body if isinstance(f, FUNCTIONS)} for c in script.all(ast.ClassDef)}
 
 
 def subclasses(names: _Names) -> dict[ast.ClassDef, list[ast.ClassDef]]:

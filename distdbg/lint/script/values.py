@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, WRAPPERS, kind_by_name
-from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, method_names, other_names, subclasses
+from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, methods_by_class, other_names, subclasses
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
@@ -43,7 +43,8 @@ class ValueFlow:
         self._flowed = False
         self._below: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         self._other_names = other_names(script, self._may_be_function)
-        self._method_names = method_names(script)
+        self._methods_of = methods_by_class(script)
+        self._method_names = {name for its in self._methods_of.values() for name in its}
 
     # questions ---------------------------------------------------------------------------------------------------
 
@@ -393,8 +394,7 @@ class ValueFlow:
         while todo:
             one = todo.pop(0)
             seen.add(one)
-            own = [f for f in one.body if isinstance(f, FUNCTIONS) and f.name == name]
-            if own:
-                return own[-1:]
+            if name in self._methods_of[one]:
+                return [self._methods_of[one][name]]
             todo += [c for b in one.bases if (c := self.class_named(b)) is not None and c not in seen]
         return []
