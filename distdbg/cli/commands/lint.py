@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +103,8 @@ def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:
 
     for source in sources:
         for line, name in misspelt_ids(source.text or ""):
+            import difflib  # most files have none
+
             near = difflib.get_close_matches(name, catalogue(), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             click.echo(
@@ -181,15 +182,17 @@ def _in_cells(finding: Finding, sources: dict[str, SourceText]) -> Finding:
 
 
 def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str | None, *, hidden: int) -> None:
-    from distdbg import __version__
-    from distdbg.lint import docs
-    from distdbg.model import Report
-    from distdbg.report import json_form
     from distdbg.report.text import lint_forms
 
     if form == "json":
+        from distdbg.model import Report
+        from distdbg.report import json_form
+
         click.echo(json_form.dumps(Report(None, tuple(findings), unknown=tuple(unknown))), nl=False)
     elif form == "sarif":
+        from distdbg import __version__
+        from distdbg.lint import docs
+
         click.echo(lint_forms.as_sarif(findings, unknown, {d.id: d for d in docs()}, __version__), nl=False)
     else:
         lines = (
