@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,10 @@ class Measured:
     gradients: set[str] = field(default_factory=set)
     why_no_gradients: str = ""
     forward_done: bool = False
+
+
+#: names of outputs: `image_outputs` (transformers from 5.24 on), `image_hidden_states`
+_OF_A_TOWER = re.compile(r"(image|video|audio|vision|speech)_(outputs?|hidden_states|features)")
 
 
 def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str]) -> Measured:
@@ -57,12 +62,21 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
         output = call(**_placed(inputs))
         found.forward_done = True
         try:
-            sum(t.float().sum() for t in tensors_in(output) if t.requires_grad).backward()
+            sum(t.float().sum() for t in _results(output)).backward()
         except Exception as error:
             found.why_no_gradients = f"{type(error).__name__}: {str(error)[:120]}"
     found.saved = {path: sum(size for _, size in kept.values()) for path, kept in seen.items()}
     found.gradients = {name for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
     return found
+
+
+def _results(output: Any) -> list[Any]:
+    """Tensors that a loss may be made of. What a tower gave, which a model may give beside them, is none: it would give
+    the tower its gradients where nothing of it reaches the text."""
+    aside = [name for name in output if _OF_A_TOWER.fullmatch(name)] if isinstance(output, Mapping) else []
+    rest = {name: value for name, value in output.items() if name not in aside} if aside else output
+    found = [t for t in tensors_in(rest) if t.requires_grad]
+    return found or [t for t in tensors_in(output) if t.requires_grad]
 
 
 def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
