@@ -104,8 +104,11 @@ def nccl_error(evidence: RunEvidence) -> Iterable[Finding]:
 def _nccl_while_it_hangs(evidence: RunEvidence) -> Iterable[Finding]:
     """The watchdog of a living rank reports an error of NCCL at once, and ends the process a minute later.
 
-    Silent where a host, a circle or a mismatch explains the hang: the error can be a consequence of those.
+    Silent where a host, a circle or a mismatch explains the hang, and where a rank has ended by a cause of its own: the
+    error can be a consequence of those.
     """
+    if any(failure.cause_class < CauseClass.STUCK for failure in failures(evidence)):
+        return
     hang = hang_of(evidence)
     if hang is None or not hang.stands or hang.circles or hang.mismatch is not None:
         return

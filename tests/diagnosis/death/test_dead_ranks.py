@@ -656,6 +656,22 @@ def test_nccl_timeout_names_nccls_own_warning_and_is_a_consequence(run):
     assert report.exit_code == 134
 
 
+def test_nccls_error_on_a_living_rank_is_no_second_cause_beside_a_rank_that_was_killed(run):
+    run.prints(
+        0,
+        "[rank0]:[E1127 13:05:17.692688174 ProcessGroupNCCL.cpp:645] [Rank 0] Collective WorkNCCL(SeqNum=6, "
+        "OpType=ALLREDUCE, NumelIn=16, NumelOut=16, Timeout(ms)=12000) raised the following async exception: NCCL "
+        "error: remote process exited or there was a network error, NCCL version 2.29.7\nLast error:\n"
+        "socketProgress: Connection closed by remote peer 10.0.0.1<52389>\n\n"
+        "[rank0]:[E1127 13:05:17.693822394 ProcessGroupNCCL.cpp:2372] [PG ID 0 PG GUID 0(default_pg) Rank 0]  failure "
+        "detected by watchdog at work sequence id: 6 PG status: last enqueued work: 6, last started work: -1 (), last "
+        "completed work: 5\n",
+    )
+    run.exits(1, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-killed", (1,))]
+
+
 def test_who_is_aborted_by_a_mismatch_may_be_a_victim_and_still_tells_more_than_a_lost_connection(run):
     run.prints(0, "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at "
                "gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 2000 vs 1000. Received data size "
