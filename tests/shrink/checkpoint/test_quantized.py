@@ -88,6 +88,7 @@ def test_a_quantized_model_loads(tmp_path: Path, distdbg) -> None:
     done = distdbg("shrink-model", fp8(tmp_path / "large"), tmp_path / "small", "--keep", "0,5")
     assert done.code == 0, done
     said = json.loads((tmp_path / "small" / "shrink.json").read_text())["verified"]
-    assert said["names_and_shapes"] == "pass" and "they load" in said["save_and_reload"], said
+    reloaded = said["save_and_reload"]  # up to transformers 5.23 such a model is loaded, and cannot be saved
+    assert said["names_and_shapes"] == "pass" and (reloaded == "pass" or "they load" in reloaded), said
     config = json.loads((tmp_path / "small" / "config.json").read_text())
     assert config["quantization_config"]["modules_to_not_convert"] == ["lm_head", "model.layers.1.mlp.down_proj"]
