@@ -5,9 +5,9 @@
 --check: exit code 1 where 16,384 ranks take over 15 s of CPU or 200 MiB, or 100,000 over 60 s or 1 GB.
 
 A real job of 2 nodes x 2 ranks is launched and dumped while one rank sleeps and three wait for it in a collective. Its
-dump is then multiplied: more nodes of eight ranks with their own process ids, each rank with the files that a capture
-writes of it; the sleeper stays the only one. Measured are the wall and CPU seconds of the command with its children,
-and the peak of their resident memory; the rank that sleeps has to be named.
+dump is then multiplied: more nodes of eight ranks with their own process ids and times of calls, each rank with the
+files that a capture writes of it; the sleeper stays the only one. Measured are the wall and CPU seconds of the command
+with its children, and the peak of their resident memory; the rank that sleeps has to be named.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def _rank(real: Path, to: Path, entry: dict[str, Any], rank: int, ranks: int) ->
     text = _with_pid(json.dumps(entry | {"rank": rank}), entry["pid"], pid).replace(f"/{old}.", f"/{rank:05d}.")
     for path in [*(real / "stacks").glob(f"{old}.*"), *(real / "recorder").glob(f"{old}.*")]:
         content = _with_pid(path.read_text(), entry["pid"], pid).replace('"[0, 1, 2, 3]"', f'"[0-{ranks - 1}]"')
+        content = re.sub(r'(_ns": ?)([1-9]\d*)', lambda time: f"{time[1]}{int(time[2]) + 1000 * rank}", content)
         (to / path.parent.name / path.name.replace(old, f"{rank:05d}")).write_text(content)
     made: dict[str, Any] = json.loads(text)
     return made
