@@ -145,9 +145,7 @@ class RankWatch:
         return {"DISTDBG_ATTEMPT": str(rank.attempt), RANK_VARIABLE: str(rank.rank)} | wanted
 
     def _look_for_ranks(self) -> None:
-        waiting = [r for r in self.ranks.values() if r.pid is None]
-        known = {r.pid for r in self.ranks.values() if r.pid is not None} | self._no_ranks
-        for rank, pid in find_ranks(self._torchrun.pid, waiting, known):
+        for rank, pid in find_ranks(self._torchrun.pid, self.ranks.values(), self._no_ranks):
             rank.attach(pid)
             self._node.event(events.RankStarted(rank=rank.rank, pid=pid, attempt=rank.attempt))
             self._follower.started(rank.rank)

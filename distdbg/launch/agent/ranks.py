@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -208,13 +208,16 @@ class RankProcess:
         return record | {"step_times": self.step_times.figures()}
 
 
-def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:
+def find_ranks(torchrun: int, ranks: Collection[RankProcess], others: Set[int]) -> list[tuple[RankProcess, int]]:
     """Pair the ranks that torchrun has just started with their processes, by DISTDBG_RANK in each one's environment.
 
-    A process that has not exec'd yet has none, and one that has died shows no environment at all: those are left for
-    the next look, unless as many dead ones as ranks are waiting; torchrun starts them in order of local rank. So it is
-    with processes whose program has thrown the variable away (`env -i`, `sudo`), once they have lived a while.
+    `others` are children of torchrun that are no ranks. A process that has not exec'd yet has no such variable, and one
+    that has died shows no environment at all: those are left for the next look, unless as many dead ones as ranks are
+    waiting and they were started in the order in which torchrun starts ranks; it may have adopted others. So it is with
+    processes whose program has thrown the variable away (`env -i`, `sudo`), once they have lived a while.
     """
+    waiting = [r for r in ranks if r.pid is None]
+    known = {r.pid for r in ranks if r.pid is not None} | others
     pairs: list[tuple[RankProcess, int]] = []
     by_rank = {str(r.rank): r for r in waiting}
     corpses: list[int] = []
@@ -233,5 +236,14 @@ def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> li
     left = [r for r in waiting if all(r is not found for found, _ in pairs)]
     for unnamed in (corpses, nameless):
         if left and len(unnamed) == len(left):
-            return pairs + list(zip(sorted(left, key=lambda r: r.local_rank), sorted(unnamed), strict=True))
+            guessed = list(zip(sorted(left, key=lambda r: r.local_rank), sorted(unnamed), strict=True))
+            if _in_order([*((r, r.pid) for r in ranks if r.pid is not None), *pairs, *guessed]):
+                return pairs + guessed
     return pairs
+
+
+def _in_order(pairs: list[tuple[RankProcess, int]]) -> bool:
+    """torchrun starts its ranks in order of local rank, one after the other."""
+    starts = [procfs.start_ticks(pid) for _, pid in sorted(pairs, key=lambda pair: pair[0].local_rank)]
+    known = [ticks for ticks in starts if ticks is not None]
+    return known == sorted(known)

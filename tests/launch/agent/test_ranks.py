@@ -58,3 +58,41 @@ sys.stdin.read()
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
+
+
+def test_a_dead_child_is_a_rank_only_where_torchrun_would_have_started_it(tmp_path):
+    """Its rank comes after those of lower local ranks. torchrun may have adopted what began before them."""
+    starts = """
+import subprocess, time
+adopted = subprocess.Popen(["true"])
+time.sleep(0.1)
+first = subprocess.Popen(["env", "DISTDBG_RANK=2", "sleep", "60"])
+print(flush=True)
+input()
+time.sleep(0.1)
+second = subprocess.Popen(["true"])
+print(flush=True)
+input()
+"""
+    ranks = [RankProcess(number, number % 2, 1, tmp_path / "page", tmp_path / "error") for number in (2, 3)]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        parent.stdout.readline()
+        end = time.monotonic() + 30
+        while len(pairs := find_ranks(parent.pid, ranks, set())) != 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        ((first, pid),) = pairs
+        assert first.rank == 2
+        adopted = {child for child in procfs.children(parent.pid) if child != pid}
+        assert [procfs.stat_fields(child)[0] for child in adopted] == ["Z"]
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        while len(pairs := find_ranks(parent.pid, ranks, adopted)) != 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert [rank.rank for rank, _ in pairs] == [2, 3]
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
