@@ -23,7 +23,7 @@ from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import ShrinkRequest, make
-from distdbg.shrink.probe.building import Builder, brief, model_class, open_builder
+from distdbg.shrink.probe.building import Builder, brief, json_values, model_class, open_builder
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import kept_of
 from distdbg.shrink.verify.values import runnable
@@ -35,10 +35,12 @@ _NOT_SIZES = ("num_", "n_layers", "kernel", "stride", "image_size", "patch", "la
               "n_heads", "num_channels", "in_channels", "chunk", "window", "spatial", "group")  # fmt: skip
 ROWS = 1000
 FRAMES = 8
+#: a state space pads each sequence to a whole chunk; without its kernels torch takes the square of it, for each head
+TOKENS_A_CHUNK = 16
 
 
 def narrow(config: Any, factor: int) -> dict[str, Any]:
-    values = json.loads(json.dumps(config.to_dict(), default=str))
+    values = json_values(config)
     _narrow(values, factor)
     return values
 
@@ -55,6 +57,8 @@ def _narrow(values: dict[str, Any], factor: int) -> None:
             values[key] = 16
         elif key == "frames_per_clip" and value > FRAMES:
             values[key] = FRAMES
+        elif key in ("chunk_size", "mamba_chunk_size") and type(value) is int and value > TOKENS_A_CHUNK:
+            values[key] = TOKENS_A_CHUNK
         elif any(word in key for word in _SIZES) and not any(word in key for word in _NOT_SIZES):
             if type(value) is int and value >= 16 * factor // 4 and value % factor == 0:
                 values[key] = value // factor

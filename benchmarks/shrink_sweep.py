@@ -29,6 +29,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from distdbg.errors import DistdbgError, Refused
@@ -144,6 +145,9 @@ def _imported_once() -> None:
                  "transformers.models.auto.tokenization_auto", "transformers.models.auto.processing_auto",
                  "torch.fx.experimental.symbolic_shapes"):  # fmt: skip
         importlib.import_module(name)
+    resolve_name("torch:set_num_threads")(
+        1
+    )  # models this small: a second thread would only wait for the first, at work
     gc.freeze()  # what is there stays: looking through it again takes a part of each copy's time
     gc.set_threshold(*SELDOM)
 

@@ -184,3 +184,83 @@ def test_numbers_that_must_equal_that_of_the_layers_follow_it() -> None:
     assert found.stacks[0].kept == [0, 1]
     assert {path[-1]: value for path, value in found.edits.items()} == {
         "num_hidden_layers": 2, "num_shared_layers": 2, "layer_types": kinds}  # fmt: skip
+
+
+def own_type(config_class, make_layers):
+    """The class of a model that has `layers`, for a config of the test's own."""
+    import torch
+    import transformers
+
+    class Layer(torch.nn.Module):
+        def __init__(self, kind):
+            super().__init__()
+            self.kind = kind
+            self.parts = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
+
+    class Model(transformers.PreTrainedModel):
+        def __init__(self, config):
+            super().__init__(config)
+            self.layers = torch.nn.ModuleList(Layer(kind) for kind in make_layers(config))
+            self.post_init()
+
+    Model.config_class = config_class
+    return Model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("keep", "kept", "left"),
+    [("kinds", [0, 1], ["global", "local"]), ("1,3", [1, 3], ["local", "local"]), ("last", [7], ["local"])],
+)
+def test_runs_of_kinds_must_make_as_many_as_there_are_layers(keep: str, kept: list[int], left: list[str]) -> None:
+    """GPT-Neo's config of transformers 4: [[["global", "local"], 4]] and a number that it insists on."""
+    import transformers
+
+    from distdbg.shrink.probe.building import Builder
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+
+    class Config(transformers.PretrainedConfig):
+        model_type = "runs_of_kinds"
+
+        def __init__(self, num_layers=8, runs=((("global", "local"), 4),), **rest):
+            if sum(len(kinds) * times for kinds, times in runs) != num_layers:
+                raise ValueError("runs make another number of layers")
+            self.num_layers, self.runs = num_layers, [[list(kinds), times] for kinds, times in runs]
+            super().__init__(**rest)
+
+    model = own_type(Config, lambda config: [kind for kinds, times in config.runs for kind in kinds * times])
+    wanted = WantedLayers(keep=keep, layers=1 if keep == "last" else None)
+    found = shrink(Builder(Config(), model), wanted)
+    assert found.stacks[0].kept == kept
+    assert found.edits == {("num_layers",): len(kept), ("runs",): [[left, 1]]}
+
+
+@pytest.mark.slow
+def test_a_config_that_writes_torchs_types_as_they_are() -> None:
+    """DPT's of transformers 4 has its own `to_dict`, and can be made of the name of a type alone."""
+    import torch
+    import transformers
+
+    from distdbg.shrink.probe.building import Builder
+
+    class Config(transformers.PretrainedConfig):
+        model_type = "types_as_they_are"
+
+        def to_dict(self):
+            return super().to_dict() | {"dtype": torch.bfloat16}
+
+    builder = Builder(Config(), None)
+    assert builder.full["dtype"] == "bfloat16"
+    assert builder.config(builder.full).dtype in (torch.bfloat16, "bfloat16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model_type", "follows_from"), [("encodec", "num_residual_layers"), ("pp_lcnet", "block_configs")]
+)
+def test_a_refusal_names_what_the_layers_follow_from(model_type: str, follows_from: str) -> None:
+    from distdbg.errors import Refused
+    from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+
+    with pytest.raises(Refused, match=follows_from):
+        shrink(builder(model_type), WantedLayers())

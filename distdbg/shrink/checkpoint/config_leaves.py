@@ -26,10 +26,27 @@ def integers(config: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, i
 
 
 def sequences(config: Mapping[str, Any], section: Path, length: int) -> Iterator[Path]:
-    """Lists and strings of this length that are directly in a section of the config."""
+    """Lists and strings with this many entries that are directly in a section of the config; lists of runs, too."""
     for key, value in value_at(config, section).items():
-        if isinstance(value, list | str) and len(value) == length and (isinstance(value, list) or _is_pattern(value)):
+        if isinstance(value, str):
+            fits = len(value) == length and _is_pattern(value)
+        else:
+            fits = isinstance(value, list) and (len(value) == length or _length_of_runs(value) == length)
+        if fits:
             yield (*section, key)
+
+
+def _length_of_runs(value: Sequence[Any]) -> int:
+    """How many entries a list of [entries, how often] stands for (`[[["global", "local"], 12]]`); 0 if it is none."""
+    pairs = [one for one in value if isinstance(one, list) and len(one) == 2 and isinstance(one[0], list)]
+    if len(pairs) < len(value) or not all(type(times) is int and times > 0 for _, times in pairs):
+        return 0
+    return sum(len(entries) * times for entries, times in pairs)
+
+
+def entries(value: Sequence[Any], length: int) -> Sequence[Any]:
+    """Of one of `sequences`: what each layer has."""
+    return value if len(value) == length else [one for part, times in value for one in part * times]
 
 
 def _is_pattern(text: str) -> bool:
@@ -90,10 +107,13 @@ def changed(config: Config, edits: Mapping[Path, Any]) -> Config:
     return new
 
 
-def picked(value: Sequence[Any], layers: Sequence[int]) -> list[Any] | str:
-    """A list, or a pattern string, with an entry for each kept layer."""
-    entries = [value[i] for i in layers]
-    return "".join(entries) if isinstance(value, str) else entries
+def picked(value: Sequence[Any], length: int, layers: Sequence[int]) -> list[Any] | str:
+    """One of `sequences`, of its own form, with an entry for each kept layer."""
+    every = entries(value, length)
+    kept = [every[i] for i in layers]
+    if isinstance(value, str):
+        return "".join(kept)
+    return kept if len(value) == length else [[kept, 1]]
 
 
 def dotted(path: Path) -> str:

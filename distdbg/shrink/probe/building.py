@@ -54,7 +54,7 @@ class Builder:
         self.trust = trust
         self.config_class = type(config)
         self.model_class = model_class
-        self.full: Config = json.loads(json.dumps(config.to_dict(), default=str))
+        self.full: Config = json_values(config)
         self.builds = 0
         self._known: dict[str, Anatomy | Exception] = {}
 
@@ -94,6 +94,12 @@ class Builder:
             except Exception as error:  # whatever a model's own code raises is the answer
                 self._known[key] = error
         return self._known[key]
+
+
+def json_values(config: Any) -> Config:
+    """As the config would write itself; a type of torch by its name, which is what a config can be made of again."""
+    values: Config = json.loads(json.dumps(config.to_dict(), default=lambda one: str(one).removeprefix("torch.")))
+    return values
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from distdbg.shrink.checkpoint.config_leaves import (
     Path,
     changed,
     counts_lists,
+    dotted,
     integers,
     picked,
     section_of,
@@ -21,7 +22,7 @@ from distdbg.shrink.checkpoint.config_leaves import (
     sequences,
     value_at,
 )
-from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.building import Anatomy, Builder, reason
 from distdbg.shrink.probe.kinds import is_resized
 
 #: a layer is made of at least this many modules with parameters; a head or a convolution of fewer
@@ -93,6 +94,31 @@ def find_groups(builder: Builder) -> tuple[list[StackGroup], list[str]]:
     return groups, [p for p in outermost if not any(_are_nested(p, s) for s in driven)]
 
 
+def why_not_counted(builder: Builder, path: str) -> str:
+    """For a list that looks like a stack: what its length follows from, and why that does not count its layers."""
+    full, config = builder.whole, builder.full
+    count = full.lists[path]
+    fields = []
+    for leaf, value in integers(config):
+        found = builder.anatomy(changed(config, {leaf: value - 1}))
+        if not isinstance(found, Exception) and found.lists.get(path, count) != count:
+            fields.append(dotted(leaf))
+    has = f"{path!r} has {count} of them"
+    if fields:
+        return f"{has}, which follows from {', '.join(fields[:4])}, but not one by one"
+    for leaf in (leaf for section in sections(config) for leaf in sequences(config, section, count)):
+        cut, left = f"without the last entry of {dotted(leaf)}", range(count - 1)
+        edits = companions(config, leaf[:-1], count, left) | {leaf: picked(value_at(config, leaf), count, left)}
+        found = builder.anatomy(changed(config, edits))
+        if isinstance(found, Exception):
+            return f"{has}, and {cut} it is refused: {reason(found)}"
+        if found.lists.get(path) != count:
+            beside, after = full.outside(frozenset({path})), found.outside(frozenset({path}))
+            other = next((name for name, shape in beside.items() if after.get(name) != shape), f"more of {path!r}")
+            return f"{has}, and {cut} {other} would be another, too"
+    return f"{has}, and no number and no list of that length in it changes this"
+
+
 def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf: Path, count: int) -> StackGroup | None:
     less = count - 1 if count > 1 else 2
     section = section_of(leaf)
@@ -115,7 +141,7 @@ def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf:
         if not lists or place[: len(section)] != section:
             continue
         for order, also in product(_orders(count, less), dict.fromkeys(((), _equal_to(builder, leaf, count)))):
-            cut = changed(_with_lists(builder.full, lists, order), dict.fromkeys(also, less))
+            cut = changed(_with_lists(builder.full, lists, count, order), dict.fromkeys(also, less))
             both = changed(cut, {leaf: less} | companions(builder.full, section, count, order))
             stacks = _resized(builder, full, both, candidates, count=count, less=less)
             if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
@@ -168,7 +194,7 @@ def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path
     for section in sections(builder.full):
         lists = tuple(sequences(builder.full, section, count))
         for chosen in (*((one,) for one in lists), lists):
-            cut = _with_lists(builder.full, chosen, range(count - 1))
+            cut = _with_lists(builder.full, chosen, count, range(count - 1))
             # a length that the config keeps beside its lists is brought in line with them
             numbers = {p: count - 1 for p, v in integers(builder.full) if v == count and p[:-1] == section}
             for values in (cut, changed(cut, numbers)) if chosen else ():
@@ -192,8 +218,8 @@ def _try_counts(
     return None
 
 
-def _with_lists(config: Config, lists: tuple[Path, ...], order: Sequence[int]) -> Config:
-    return changed(config, {path: picked(value_at(config, path), order) for path in lists})
+def _with_lists(config: Config, lists: tuple[Path, ...], count: int, order: Sequence[int]) -> Config:
+    return changed(config, {path: picked(value_at(config, path), count, order) for path in lists})
 
 
 def _resized(

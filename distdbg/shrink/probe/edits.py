@@ -38,7 +38,7 @@ def edits_for(
     if group.counts is not None:
         edits[group.counts] = left_of_stages(value_at(config, group.counts), keep)
     for path in lists:
-        edits[path] = picked(value_at(config, path), keep)
+        edits[path] = picked(value_at(config, path), group.layers, keep)
     for path in indices:
         edits[path] = [new for old in value_at(config, path) for new, layer in enumerate(keep) if layer == old]
     if not group.owns_section:

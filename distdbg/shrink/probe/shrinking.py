@@ -15,10 +15,10 @@ from itertools import product
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.checkpoint.config_leaves import changed, dotted, integers, section_of, value_at
+from distdbg.shrink.checkpoint.config_leaves import changed, dotted, entries, integers, section_of, value_at
 from distdbg.shrink.choosing import ENDS, LEAST, chosen_layers, order_warning, shortest_prefix
 from distdbg.shrink.probe.building import Anatomy, Builder
-from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of
+from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of, why_not_counted
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
 from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, is_resized, kind_of, same
 
@@ -70,7 +70,7 @@ def shrink(builder: Builder, wanted: WantedLayers) -> ShrunkModel:
     if not groups:
         raise Refused(
             "nothing in the config counts the model's layers: "
-            + (_why_not_counted(builder, rest[0]) if rest else "it has no stack of layers"),
+            + (why_not_counted(builder, rest[0]) if rest else "it has no stack of layers"),
             "Use it whole, or write a small config by hand and build that with transformers.",
         )
     stacks = _outermost(builder, full, groups)
@@ -92,20 +92,6 @@ def shrink(builder: Builder, wanted: WantedLayers) -> ShrunkModel:
             raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
     warnings += _numbers_that_moved(full, small, stacks)
     return ShrunkModel(stacks, edits, full, small, warnings)
-
-
-def _why_not_counted(builder: Builder, path: str) -> str:
-    """For a list that looks like a stack: the fields that change its length, though not by a layer."""
-    full = builder.whole
-    fields = []
-    for leaf, value in integers(builder.full):
-        found = builder.anatomy(changed(builder.full, {leaf: value - 1}))
-        if not isinstance(found, Exception) and found.lists.get(path, full.lists[path]) != full.lists[path]:
-            fields.append(dotted(leaf))
-    what = f"that {path!r} has {full.lists[path]} of them"
-    if fields:
-        return f"{what} depends on {', '.join(fields[:4])}, which do not count them one by one"
-    return f"{what} depends on no number in it"
 
 
 def _outermost(builder: Builder, full: Anatomy, groups: list[StackGroup]) -> list[Stack]:
@@ -130,7 +116,7 @@ def _look(builder: Builder, full: Anatomy, group: StackGroup) -> Stack:
     numbers = {path: counting(p) for path, p in prints.items()}
     lists = lists_a_layer(builder, group)
     kind_lists, possible_taps = index_roles(builder, group)
-    marks = [value_at(builder.full, path) for path in lists]
+    marks = [entries(value_at(builder.full, path), group.layers) for path in lists]
     # A number that is another in nearly every layer (a rate that rises) makes no kinds.
     marks = [m for m in marks if len({repr(v) for v in m}) <= max(2, group.layers // 2)]
     members = [value_at(builder.full, path) for path in kind_lists]
