@@ -41,7 +41,7 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         severity="warning",
         confidence="certain",
         summary=f"{_how_far(hang)}{_awaited(evidence, hang, awaited)}: {places(hang)}",
-        cause=f"{_stages(hang)}{apart_by_port(hang)}No rank has made a step or a call of torch.distributed for "
+        cause=f"{_stages(hang)}{_ports(hang)}No rank has made a step or a call of torch.distributed for "
         f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
         remedy=entry("start-stalled").remedy,
         ranks=ranks,
@@ -60,6 +60,11 @@ def _how_far(hang: Hang) -> str:
         f"{count} {what}" for count, what in ((calls, "calls of torch.distributed"), (backwards, "backwards")) if count
     ]
     return f"no rank goes on, after {' and '.join(made)}" if made else "no rank has begun to train"
+
+
+def _ports(hang: Hang) -> str:
+    apart = apart_by_port(hang)
+    return f"{apart[:1].upper()}{apart[1:]}. " if apart else ""
 
 
 def _stages(hang: Hang) -> str:

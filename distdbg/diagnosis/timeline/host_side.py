@@ -23,9 +23,9 @@ _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get
 _NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
 #: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
 _ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
+_HANDLES = re.compile(r"(?:^|\.)handle$")
 #: of a store, that are named
 _MOST_KEYS = 4
-_HANDLES = re.compile(r"(?:^|\.)handle$")
 
 
 def standing(seen: Seen) -> Standing:

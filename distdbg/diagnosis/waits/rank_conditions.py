@@ -54,6 +54,8 @@ class Condition:
     holds_for_one: bool | None = field(default=None, compare=False)
     #: functions that are called as often where the line in question is not run: these calls part nobody
     shared: frozenset[str] = field(default=frozenset(), compare=False)
+    #: the question itself; None for a decorator and a `match`
+    test: ast.expr | None = field(default=None, compare=False)
 
 
 def condition_of(source: str, line: int) -> Condition | None:
@@ -90,18 +92,18 @@ def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt
                     f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}",
                     _for_one(test, tainted),
                 )
-                yield body, Condition(node.lineno, text, False, one, _shared(body, orelse))
-                yield orelse, Condition(node.lineno, text, True, one, _shared(orelse, body))
+                yield body, Condition(node.lineno, text, False, one, _shared(body, orelse), test)
+                yield orelse, Condition(node.lineno, text, True, one, _shared(orelse, body), test)
         case ast.IfExp(test=test, body=kept, orelse=other) if asks(test, tainted):
             text, one = f"if {ast.unparse(test)}", _for_one(test, tainted)
             if any(map(_calls, ast.walk(kept))) and not _calls(other):
-                yield [kept], Condition(test.lineno, text, False, one)
+                yield [kept], Condition(test.lineno, text, False, one, test=test)
             if any(map(_calls, ast.walk(other))) and not _calls(kept):
-                yield [other], Condition(test.lineno, text, True, one)
+                yield [other], Condition(test.lineno, text, True, one, test=test)
         case ast.BoolOp(op=op, values=[first, *others]) if asks(first, tainted) and any(map(_calls, others)):
             test = first if isinstance(op, ast.And) else ast.UnaryOp(ast.Not(), first)
-            word = "if" if isinstance(op, ast.And) else "if not"
-            yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False, _for_one(test, tainted))
+            text = f"{'if' if isinstance(op, ast.And) else 'if not'} {ast.unparse(first)}"
+            yield others, Condition(first.lineno, text, False, _for_one(test, tainted), test=test)
         case ast.Match(subject=subject, cases=cases) if asks(subject, tainted):
             for case in cases:
                 text = f"match {ast.unparse(subject)}: case {ast.unparse(case.pattern)}"
@@ -149,7 +151,8 @@ def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condi
         if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
             rest, text = body[number + 1 :], f"if {ast.unparse(statement.test)}"
             one = _for_one(statement.test, tainted)
-            _mark(rest, Condition(statement.lineno, text, True, one, _shared(rest, statement.body)), found)
+            shared = _shared(rest, statement.body)
+            _mark(rest, Condition(statement.lineno, text, True, one, shared, statement.test), found)
 
 
 def _mark(body: Sequence[ast.stmt | ast.expr], condition: Condition, found: dict[int, Condition]) -> None:

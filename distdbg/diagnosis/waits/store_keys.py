@@ -110,7 +110,9 @@ def _rank_of(source: str, call: StoreCall, form: _Form, match: re.Match[str]) ->
         if _is_rank(part, source):
             return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
     condition = condition_of(source, call.line)
-    return None if condition is None else _only_rank(condition.text, source, otherwise=condition.otherwise)
+    if condition is None or condition.test is None:
+        return None
+    return _only_rank(condition.test, source, otherwise=condition.otherwise)
 
 
 def _is_rank(value: ast.expr, source: str) -> bool:
@@ -124,12 +126,8 @@ def _is_rank(value: ast.expr, source: str) -> bool:
     return False
 
 
-def _only_rank(text: str, source: str, *, otherwise: bool) -> int | None:
+def _only_rank(test: ast.expr, source: str, *, otherwise: bool) -> int | None:
     """The rank for which `if rank == 0` holds, or `if rank != 0` does not."""
-    try:
-        test = ast.parse(text.partition(" ")[2], mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
     tests = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and not otherwise else [test]
     for one in tests:
         match one:

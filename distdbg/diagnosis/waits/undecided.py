@@ -45,7 +45,7 @@ def _why(hang: Hang) -> str:
     if out_of_step := next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), ""):
         return out_of_step
     if apart := apart_by_port(hang):
-        return apart[:1].lower() + apart[1:].rstrip(". ")
+        return apart
     if any(wait.on_device and wait.started is None for wait in hang.complete):
         return (
             "every host has enqueued the operation and no device completes it, so one of the devices or the network "
@@ -75,15 +75,13 @@ def _out_of_step(hang: Hang, wait: Wait) -> str:
 
 
 def apart_by_port(hang: Hang) -> str:
-    """`Ranks that form a group look for one another at different ports (29500, 29501): … `; empty where they do not.
+    """`ranks that form a group look for one another at different ports (29500, 29501): …`; empty where they do not.
     Hosts are not compared: one may have several names."""
     ports = {s.meets_at.rpartition(":")[2] for s in hang.standings.values() if s.doing is Doing.FORMING and s.meets_at}
     if len(ports) < 2:
         return ""
     told = ", ".join(sorted(ports)[:_MOST_PLACES])
-    return (
-        f"Ranks that form a group look for one another at different ports ({told}): see MASTER_PORT on each of them. "
-    )
+    return f"ranks that form a group look for one another at different ports ({told}): see MASTER_PORT on each of them"
 
 
 def _may_wait(hang: Hang, rank: int) -> bool:
