@@ -7,6 +7,8 @@ writes to `unguarded(stream)`, and cleans what it shows itself.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import shutil
 import sys
@@ -44,6 +46,33 @@ def guard() -> None:
             stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         if not isinstance(stream, _Guarded):
             setattr(sys, name, _Guarded(stream))
+
+
+class _Outlasting(io.FileIO):
+    """A terminal until its window is closed, the null device from then on."""
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 -- whatever has bytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)
+
+
+def outlive_terminal() -> None:
+    """For a command that continues when its window is closed: what it prints from then on is lost, and no error. Not
+    even when the interpreter ends, which would replace the exit code by 120."""
+    for name in ("stdout", "stderr"):
+        stream = unguarded(getattr(sys, name))
+        if stream.isatty():
+            stream.flush()
+            raw = io.BufferedWriter(_Outlasting(stream.fileno(), "w", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True))
+    guard()
 
 
 def unguarded(stream: TextIO) -> TextIO:

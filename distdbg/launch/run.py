@@ -22,7 +22,7 @@ from distdbg.launch.live.explain import explain
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.live.remarks import LintInPassing, Remarks
 from distdbg.launch.live.state import RunState
-from distdbg.launch.live.view import LiveView, PlainView, leave_dead_terminal
+from distdbg.launch.live.view import LiveView, PlainView
 from distdbg.launch.plan.job_record import complete_later, job_record, write_job
 from distdbg.launch.watch.hang import HangWatch, close_look_after, hang_lines
 from distdbg.launch.watch.straggler_watch import StragglerWatch
@@ -32,6 +32,7 @@ from distdbg.protocol.chosen_ranks import KEY as CHOSEN_RANKS
 from distdbg.protocol.chosen_ranks import chosen_ranks
 from distdbg.protocol.launcher_events import AgentsGone, Finished, Launched, NotStarted, ReportFailed
 from distdbg.rundir import RunDir
+from distdbg.terminal import outlive_terminal
 
 if TYPE_CHECKING:
     from distdbg.launch.plan.job import Plan
@@ -44,6 +45,7 @@ _REPORT_WITHIN_S = 60.0
 
 def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     """Start the plan's nodes here, follow them to the end, write and show the verdict; the job's exit code."""
+    outlive_terminal()
     disk = DiskWriter()
     journal = Journal(run, disk)
     record = job_record(run, settings.name or run.id, plan)
@@ -112,7 +114,6 @@ def _follow(
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
 
     def turn() -> None:
-        leave_dead_terminal()
         for remark in lint.remarks():
             view.say(remark)
         showing.tick()
@@ -183,7 +184,6 @@ def _judged(settings: JobSettings, run: RunDir, journal: Journal, shown: Report 
     def show() -> None:
         text, report = explain(run, shown)
         built.append(report)
-        leave_dead_terminal()
         print(text, file=sys.stderr)
         if "shapes" in settings.watch:
             print(f"distdbg: {_shapes_line(run)}", file=sys.stderr)

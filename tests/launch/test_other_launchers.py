@@ -31,4 +31,4 @@ def test_a_hang_of_ranks_that_a_launcher_has_started(launcher, distdbg):
     assert result.code == 75, result
     roots = [f for f in json.loads(result.run.report_json.read_text())["findings"] if f["explained_by"] is None]
     assert [(f["id"], f["ranks"]) for f in roots] == [("stuck-in-python", [1])]
-    assert "steps.py:15" in roots[0]["summary"]
+    assert "steps.py:16" in roots[0]["summary"]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
-import termios
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,24 +21,6 @@ _DRAW_EVERY_S = 0.25
 #: More ranks than this are shown a line a node.
 _MOST_ROWS = 16
 _STYLE = {"running": "green", "failed": "bold red", "stopped": "yellow", "finished": "dim", "starting": "cyan"}
-
-
-def leave_dead_terminal() -> None:
-    """Replace a terminal whose window was closed, because every write to it fails. Nothing is shown from then on, and
-    the job continues. Cheap."""
-    for descriptor in (1, 2):
-        if _is_dead(descriptor):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
-
-
-def _is_dead(descriptor: int) -> bool:
-    try:
-        termios.tcgetattr(descriptor)
-    except termios.error as error:
-        return bool(error.args[0] == errno.EIO)
-    return False
 
 
 class PlainView:

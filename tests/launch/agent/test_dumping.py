@@ -21,7 +21,7 @@ from distdbg.launch.agent.death_dump import DeathDumps, NodeDeathDump
 from distdbg.launch.agent.dumping import Dumper
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
-from distdbg.protocol.page import read_page
+from distdbg.protocol.page import Page, read_page
 from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import RunDir
 from distdbg.worker.page import PageWriter
@@ -262,10 +262,12 @@ def died(node, exit_code=1):
     return rank
 
 
-def stands(rank):
+def stands(rank, phase="exiting", **counts):
     """It has a page that does not move."""
     rank.sample = lambda: None
-    rank.page = SimpleNamespace(step=3, batches=3, backwards=3, calls=0, phase="exiting")
+    rank.page = Page(rank.pid, rank.rank, 1, phase, (0,) * 20)
+    for name, count in (counts or {"step": 3, "batches": 3, "backwards": 3}).items():
+        setattr(rank.page, name, count)
 
 
 def test_a_rank_that_has_most_likely_just_finished_is_no_death(node):
@@ -319,10 +321,9 @@ def test_ranks_that_never_train_went_on_where_they_were_heard_often(node, heard,
     looks, ranks = DeathDumps(Loop(), node), living(node, 2)
     Recorders(node, [0, 1], 0.0, 10)
     for rank in ranks:
-        stands(rank)
-        rank.page = SimpleNamespace(step=0, batches=0, backwards=0, calls=40, heard=40, phase="other")
+        stands(rank, "other", calls=40)
     looks.note_dumped(ranks)
-    ranks[0].page.heard = heard
+    ranks[0].page.calls = heard
     looks.begin(died(node), ranks)
     assert bool(node.sent("death-dump")) is looks_again
 

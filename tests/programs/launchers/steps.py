@@ -11,6 +11,7 @@ STEPS = int(os.environ.get("STEPS", "6"))
 
 
 def read_shard():
+    print("the shard is being read", flush=True)
     while True:
         time.sleep(1)
 
