@@ -9,7 +9,7 @@ import warnings
 from contextlib import suppress
 
 #: Larger ones are generated, or no scripts at all.
-MOST_BYTES = 4_000_000
+MOST_BYTES = 1_000_000
 #: type parameters (3.12), which an older interpreter does not know
 _TYPE_PARAMETERS = re.compile(
     r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)(\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\])", re.MULTILINE
