@@ -329,6 +329,23 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="no-sync-at-step",
+        severity="warning",
+        title="the batch that the optimizer steps with is under no_sync",
+        meaning="Under no_sync DDP does not average gradients; the first backward pass outside of it averages what was "
+        "added up. Where no_sync holds for the batch that the optimizer steps with, each rank steps with gradients of "
+        "its own: the weights of the ranks drift apart, and nothing fails.",
+        how_seen="By lint alone. What follows from it, a guard reports as weights-desynced.",
+        remedy="Let no_sync hold for every micro-batch but the one before the step: the same test for both, "
+        "`(i + 1) % n != 0` for no_sync and `(i + 1) % n == 0` for the step.",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
+        lint=LintDoc(
+            how_seen="no_sync is taken under a test of a counter, and the step under a test of the same counter and "
+            "number that holds in the same rounds, as with `i % n != 0` and `(i + 1) % n == 0`; or no_sync is taken "
+            "in the last round of a loop, behind which the optimizer steps.",
+        ),
+    ),
+    FindingDoc(
         id="redundant-allreduce",
         severity="warning",
         title="DDP reduces gradients for each micro-batch",

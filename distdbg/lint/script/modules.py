@@ -21,9 +21,9 @@ from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 _ABOUT_TRAINING = re.compile(
-    r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|\.prepare\(|(?:\b|_)rank\b"
+    r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|\.prepare\(|(?:\b|_)(?:rank|RANK)\b"
 )
-_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", ".prepare(", "rank")
+_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", ".prepare(", "rank", "RANK")
 _MOST_LINES = 3000
 #: characters of source whose trees are kept: a tree takes some thirty times as much
 _MOST_KEPT = 2_000_000
