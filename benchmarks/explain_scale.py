@@ -96,14 +96,23 @@ def measure(command: list[str]) -> tuple[float, float, int, bytes]:
 
 
 def family(pid: int) -> list[int]:
+    """A process and its descendants, without a child that has not called exec yet: its memory is its parent's."""
     found = [pid]
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return found
-    for child in children:
-        found += family(int(child))
+    for child in map(int, children):
+        if command_line(child) != command_line(pid):
+            found += family(child)
     return found
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def resident(pid: int) -> int:

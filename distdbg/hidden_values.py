@@ -8,7 +8,6 @@ it does not give a password away. Values below MIN_LENGTH characters are not kep
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -88,9 +87,13 @@ def _parts(word: str, lengths: Iterable[int]) -> Iterable[str]:
 
 
 def _hint(value: str, salt: bytes) -> int:
-    return hashlib.blake2b(value.encode("utf-8", "surrogateescape"), key=salt, digest_size=1).digest()[0]
+    from hashlib import blake2b  # OpenSSL takes 3.5 MiB, and few reports have such values
+
+    return blake2b(value.encode("utf-8", "surrogateescape"), key=salt, digest_size=1).digest()[0]
 
 
 @lru_cache(maxsize=4096)
 def _digest(value: str, salt: bytes) -> bytes:
-    return hashlib.scrypt(value.encode("utf-8", "surrogateescape"), salt=salt, n=_WORK, r=8, p=1, dklen=16)
+    from hashlib import scrypt
+
+    return scrypt(value.encode("utf-8", "surrogateescape"), salt=salt, n=_WORK, r=8, p=1, dklen=16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -32,8 +31,10 @@ def folder_for(name: str) -> tuple[Path, str]:
     because = why_not_trusted(here)
     if not because:
         return here, ""
+    from hashlib import sha256  # OpenSSL takes 3.5 MiB, and this folder is rarely needed
+
     states = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    key = hashlib.sha256(os.fsencode(here.parent)).hexdigest()[:8]
+    key = sha256(os.fsencode(here.parent)).hexdigest()[:8]
     return states / "distdbg" / name / f"{safe_name(here.parent.name)}-{key}", because
 
 

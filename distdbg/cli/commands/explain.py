@@ -36,12 +36,13 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None, why: 
     """
     from distdbg.cli import answer
     from distdbg.collect.runs.explaining import load, named_files
-    from distdbg.diagnosis.verdict import build_report
-    from distdbg.report.run_document import run_document
 
     if why and as_json:
         raise UsageError("--why and --json exclude each other", "Leave out one of them.")
     evidence = load(named_files(what), answer.progress())
+    from distdbg.diagnosis.verdict import build_report  # not before the process that reads the files has ended
+    from distdbg.report.run_document import run_document
+
     report = build_report(evidence)
     page = html_path is not None
     document = run_document(report, evidence, pictures=page or not as_json, whole=page)

@@ -14,7 +14,6 @@ from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.collect.files.foreign_files import ForeignFiles, Progress, not_shown
 from distdbg.collect.files.log_text import STDIN
 from distdbg.collect.runs.dump_evidence import is_dump, load_dump_alone, unseen
-from distdbg.collect.runs.whole_run import load_whole_run
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown
@@ -75,6 +74,8 @@ def _ours(path: Path) -> RunEvidence:
     if not is_run(path):
         return load_dump_alone(path, str(path))
     run = RunDir(path.resolve())
+    from distdbg.collect.runs.whole_run import load_whole_run  # with profiles and snapshots, which only runs have
+
     evidence = load_whole_run(run)
     if not (evidence.ranks or evidence.nodes or evidence.dump):
         raise EvidenceUnreadable(f"{str(path)!r} holds no record of any rank", "Is it a whole copy of the run?")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 from distdbg.evidence.dump import Dump, Look, RankDump
@@ -53,6 +52,8 @@ class StackClasses:
 
     def part(self) -> dict[str, Any]:
         """What one node sends: each stack's text once, by its hash, and the ranks that have it."""
+        from hashlib import blake2b  # OpenSSL takes 3.5 MiB, and only agents send parts
+
         parts: dict[str, Any] = {"stacks": {}, "ranks": {}}
         for paths, bits in self.sets.items():
             plain = [[step if isinstance(step, str) else _plain(step) for step in path] for path in paths]
