@@ -116,7 +116,8 @@ ENTRIES = (
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",
         lint=LintDoc(
             how_seen="A collective of all ranks is in or behind an `if` about the rank, directly or in a function "
-            "that is called there, and the other ranks make no matching call.",
+            "that is called there, and the other ranks make no matching call. Or it is under an `if` about this rank's "
+            "own data (a warning): how many elements nonzero or where has selected, or whether a future is done.",
             remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints.",
         ),
     ),

@@ -115,7 +115,9 @@ ENTRIES = (
             title="an evaluation that records graphs",
             how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and "
             "neither it nor a caller turns gradients off. "
-            "Or an inference runs one model under no_grad and another one in eval mode outside of it.",
+            "Or an inference runs one model under no_grad and another one in eval mode outside of it. Of severity "
+            "info, in a file that never turns gradients off and freezes nothing: a loop of a function that evaluates, "
+            "generates or samples by its name, and a model that is called a teacher.",
             remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
         ),
     ),
@@ -245,7 +247,8 @@ ENTRIES = (
         remedy="Divide the loss by the number of micro-batches before backward().",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
-            how_seen="Backward passes are accumulated, and nothing divides between the loss and the step.",
+            how_seen="Backward passes are accumulated, and nothing divides between the loss and the step. Or what a "
+            "function returns is divided by the number of micro-batches, after it went backward with all of it.",
         ),
     ),
     FindingDoc(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import COLLECTIVE_WORDS, collective
+from distdbg.lint.script.own_data import BY_DATA_WORDS, REDUCTIONS, decided_by_data
 from distdbg.lint.script.ranks import RankGuard
 from distdbg.lint.script.script import Function, names_in
 from distdbg.lint.script.words import RANK_WORDS
@@ -27,10 +28,11 @@ _WAITS_FOR_NOBODY = re.compile(
 )
 
 #: without these words there is nothing to check
-NEEDS = (COLLECTIVE_WORDS, RANK_WORDS)
+NEEDS = ((COLLECTIVE_WORDS, REDUCTIONS), (RANK_WORDS, BY_DATA_WORDS))
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from decided_by_data(context)
     if not context.distributed or not any(collective(context, call) for call in context.script.all(ast.Call)):
         return
     for call in context.script.all(ast.Call):
@@ -134,6 +136,8 @@ def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: Ra
         inner,
         f"{name} is {side} (line {guard.node.lineno}){way}: the other ranks do not enter it",
         # a test of several parts may be true on all ranks alike
-        "certain" if inner is call and not isinstance(guard.test, ast.BoolOp) and not guessed else "likely",
+        "certain"
+        if inner is call and "." in name and not isinstance(guard.test, ast.BoolOp) and not guessed
+        else "likely",
         related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
     )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
-from distdbg.lint.script.events import STEPS, TrainingEvent
-from distdbg.lint.script.script import LOOPS, names_in
+from distdbg.lint.script.events import STEPS, Events, TrainingEvent
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, names_in
 
 #: somebody holds the reduction back
 UNLESS = re.compile(
@@ -35,6 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
         found = True
         if not _in_unknown_context(context, one.backward):
             yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
+    yield from _by_an_accelerator(context)
     if not found:
         yield from _in_a_train_step(context)
         yield from _in_a_branch(context)
@@ -67,6 +68,22 @@ def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
         why = "under FSDP gradients that are not reduced cost memory: whoever reduces each micro-batch may mean it"
         return Hit(node, f"{text}; {why}", severity="info")
     return Hit(node, f"{text}, if the model is wrapped in DDP or FSDP", "possible", severity="info")
+
+
+def _by_an_accelerator(context: Context) -> Iterator[Hit]:
+    """`for _ in range(grad_accum): accelerator.backward(loss / grad_accum)`, and the step behind: no `accumulate`."""
+    script = context.script
+    for loop in script.all(*LOOPS) if "accelerate" in context.frameworks else ():
+        does = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
+        if not does or not all(e.kind == "backward" and Events.managed(e) for e in does):
+            continue
+        header = loop.test if isinstance(loop, ast.While) else loop.iter
+        place = next((o for o in script.above(loop) if isinstance(o, (*LOOPS, *FUNCTIONS))), None)
+        if place is None or not any(ACCUMULATES.search(w) for w in names_in(header)):
+            continue
+        if any(e.kind in STEPS and script.begin[e.top] >= script.end[loop] for e in context.loops.does(place)):
+            text = "accelerator.backward averages all gradients after every micro-batch: nothing here says accumulate"
+            yield Hit(does[0].top, f"{text} or no_sync", "possible", severity="info")
 
 
 def _in_a_train_step(context: Context) -> Iterator[Hit]:

@@ -22,6 +22,8 @@ _CHECKPOINTS = re.compile(
 )
 #: helpers of a project whose name says that all ranks wait: `ddp_barrier()`, `dist_barrier()`
 _BARRIER = re.compile(r"^(?:ddp|dist|distributed|torch|mp|world|global)_barrier$")
+#: modules of a project that wrap torch.distributed, by their names
+_DISTRIBUTED = re.compile(r"(?:^|[._])(?:dist|distributed|dist_utils|comm|ddp|parallel)(?:[._]|$)")
 #: words of all that `collective` knows
 COLLECTIVE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
@@ -63,13 +65,21 @@ def _collective(context: Context, call: ast.Call) -> str:
             smaller = _of_a_group(call, last)
         return "" if smaller else f"dist.{last}"
     if not isinstance(call.func, ast.Attribute):
-        return ""
+        return last if _of_a_project(context, call, name, last) else ""
     if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
         alone = last == "save_state" and not _SAVES_TOGETHER.search(context.script.text)
         return "" if alone else f"accelerator.{last}"
     if last == "state_dict" and _sharded_fully(context, call.func.value):
         return "state_dict of an FSDP model"
     return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+
+
+def _of_a_project(context: Context, call: ast.Call, name: str, last: str) -> bool:
+    """`from .distributed import barrier`: by its name, where the file that has it is not in sight."""
+    if last not in _UNMISTAKABLE and last != "barrier":
+        return False
+    module = name.rpartition(".")[0]
+    return _DISTRIBUTED.search(module) is not None and not context.values.callees(call) and not _of_a_group(call, last)
 
 
 def _of_a_whole_model(context: Context, call: ast.Call) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.given import given_constants
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, names_in, receiver
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
 _SWITCHES = re.compile(
@@ -25,8 +25,15 @@ _EVALUATES_A_BATCH = re.compile(
     r"^_?(?:eval|evaluate|evaluation|val|valid|validate|validation|test)_(?:step|batch|one_batch)$"
 )
 
+#: a model that another one learns from: nothing trains it
+_TEACHER = re.compile(
+    r"^_?(?:teacher(?:_(?:model|net|network|encoder))?|(?:ref|reference|ema|frozen)_(?:model|net|network|policy|encoder))$"
+)
+#: a method that writes a text or draws a sample
+_GENERATES = re.compile(r"^(?:generate|sample)(?:_|$)")
+
 #: without these words there is nothing to check
-NEEDS = (re.compile(r"^eval\($|^train\($|^(?:model|net|network)\($"),)
+NEEDS = (re.compile(rf"^eval\($|^train\($|^(?:model|net|network|forward)\($|{_TEACHER.pattern[:-1]}\($"),)
 #: what a model is called, where its constructor is not in sight
 _MODEL = re.compile(r"^_?(?:model|net|network)$")
 #: methods that run a model
@@ -54,6 +61,7 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _one_batch(context)
     yield from _beside_no_grad(context)
     yield from _nowhere_off(context)
+    yield from _teaches_with_gradients(context)
 
 
 def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]:
@@ -146,19 +154,48 @@ def _turns_off(item: ast.expr) -> bool:
 
 
 def _nowhere_off(context: Context) -> Iterator[Hit]:
-    """An evaluation by its name, in a file that neither trains nor turns gradients off."""
+    """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
     script = context.script
-    if re.search(r"no_grad|inference_mode|grad_enabled|\.backward\(|requires_grad|volatile", script.text):
+    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile", script.text):
         return
     for loop in script.all(*LOOPS):
         function = script.function_of(loop)
-        if function is None or not for_evaluation(function.name):
+        if function is None or _USES_GRADIENTS.search(script.source(function)):
+            continue
+        generates = _GENERATES.match(function.name) is not None
+        if not (generates or for_evaluation(function.name)) or _trains(context, function):
             continue
         for call in script.within(loop, ast.Call):
-            if isinstance(call.func, ast.Name) and _MODEL.match(call.func.id) and (call.args or call.keywords):
+            if _runs_a_model(call, or_self=generates) and (call.args or call.keywords):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
                 yield Hit(loop, text, "possible", severity="info", related=((call, "the forward pass"),))
                 return
+
+
+def _runs_a_model(call: ast.Call, *, or_self: bool) -> bool:
+    """By name: `model(x)`, `self.model(x)`, `model.forward(x)`; of a method that generates `self.forward(x)`, too."""
+    called = call.func
+    if isinstance(called, ast.Attribute) and called.attr == "forward":
+        called = called.value
+    if isinstance(called, ast.Name):
+        return _MODEL.match(called.id) is not None or (or_self and called.id == "self")
+    return isinstance(called, ast.Attribute) and last_word(called.value) == "self" and bool(_MODEL.match(called.attr))
+
+
+def _teaches_with_gradients(context: Context) -> Iterator[Hit]:
+    """`self.teacher(x)` beside what learns from it, in a file that neither freezes it nor turns gradients off."""
+    script = context.script
+    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|enable_grad", script.text):
+        return
+    for call in script.all(ast.Call):
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
+            continue
+        function = script.function_of(call)
+        if not _TEACHER.match(last_word(call.func)) or function is None or context.values.callees(call):
+            continue
+        text = f"{script.source(call.func)} is run with gradients on: its graph is recorded, and nothing trains it here"
+        yield Hit(call, text, "possible", severity="info")
+        return
 
 
 def _leads_to(context: Context, call: ast.Call, node: ast.AST) -> bool:

@@ -1,0 +1,12 @@
+class Trainer:
+    def train(self, batches):
+        for batch in batches:
+            self.model.loss(batch).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def evaluate(self, sentences):
+        scores = []
+        for batch in sentences:  # expect: eval-with-grad
+            scores.append(self.model.forward(batch).argmax(-1))
+        return scores
