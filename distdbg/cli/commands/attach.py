@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.options import run_argument
 from distdbg.rundir import find_run_dir
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from distdbg.whole_file import write_whole
 

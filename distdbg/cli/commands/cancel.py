@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.options import run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse

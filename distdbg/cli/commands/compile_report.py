@@ -12,8 +12,7 @@ import click
 
 from distdbg.cli.commands.launch import LaunchCommand
 from distdbg.cli.commands.launch import command as launch_command
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.json_answer import answered, note_json
 from distdbg.errors import EXIT_NOTHING, EXIT_OK
 

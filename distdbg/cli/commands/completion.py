@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 
 _HOW = {
     "bash": 'eval "$(distdbg completion bash)"          # in ~/.bashrc',

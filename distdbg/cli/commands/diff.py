@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import html_option
 

@@ -9,8 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.errors import UsageError
 from distdbg.model import FindingDoc

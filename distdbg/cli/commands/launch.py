@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.options import BackendChoice
 from distdbg.launch.plan.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 

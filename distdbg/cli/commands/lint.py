@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
 from distdbg.plain_text import clean

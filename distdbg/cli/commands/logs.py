@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import READS, exits
+from distdbg.cli.epilog import READS, examples, exits
 from distdbg.cli.options import ranks_of, run_argument
 from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
 from distdbg.collect.runs.log_reader import (

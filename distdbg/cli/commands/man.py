@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.errors import EXIT_REFUSED, Refused
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import OutputFile, html_option, ranks_of, run_argument
 from distdbg.errors import UsageError

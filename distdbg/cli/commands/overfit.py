@@ -10,8 +10,7 @@ import click
 
 from distdbg.cli.commands.launch import LaunchCommand
 from distdbg.cli.commands.launch import command as launch_command
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.epilog import LAUNCHES, examples, exits
 
 #: A healthy loss of one batch has fallen by far more than a tenth by then.
 _STEPS = 100

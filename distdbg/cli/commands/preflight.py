@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import BackendChoice
 

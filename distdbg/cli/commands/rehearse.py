@@ -14,8 +14,7 @@ import click
 
 from distdbg.cli.commands.launch import LaunchCommand, launch, read_settings
 from distdbg.cli.commands.launch import command as launch_command
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import LAUNCHES, exits
+from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
 from distdbg.model import unfold_ranks

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli.answer import exit_code, readable, show
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import JUDGES, exits
+from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import OutputFile, html_option, run_argument
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError

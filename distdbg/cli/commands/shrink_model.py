@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.errors import UsageError
 from distdbg.terminal import unguarded

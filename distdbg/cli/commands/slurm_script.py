@@ -9,8 +9,7 @@ import click
 
 from distdbg.cli.commands.launch import LaunchCommand, read_settings
 from distdbg.cli.commands.launch import command as launch
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import exits
+from distdbg.cli.epilog import examples, exits
 
 _NOT_HERE = ("dry_run", "detach")
 

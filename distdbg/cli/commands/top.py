@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distdbg.cli.examples import examples
-from distdbg.cli.exits import READS, exits
+from distdbg.cli.epilog import READS, examples, exits
 from distdbg.cli.options import run_argument
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir

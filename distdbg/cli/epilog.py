@@ -1,4 +1,4 @@
-"""The exit codes of a command, at the end of its help."""
+"""The end of a command's help: examples, and exit codes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ LAUNCHES = {
     EXIT_HUNG: "the job was hung and was ended",
     EXIT_LOST: "lost sight of the job, which may still run",
 }
+
+
+def examples(*lines: str) -> Callable[[_Decorated], _Decorated]:
+    """Show these command lines in the help, each on its own line: click does not wrap them."""
+    text = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+    def shown(command: _Decorated) -> _Decorated:
+        command.epilog = text
+        return command
+
+    return shown
 
 
 def exits(codes: dict[int, str], *, of_job: bool = False) -> Callable[[_Decorated], _Decorated]:
