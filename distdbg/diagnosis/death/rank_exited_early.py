@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.failures.monitored_barrier import absent_ranks, group_of_last_call
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.failures.told_by_torch import absent_ranks, group_of_last_call
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.tracebacks import TracebackFrame

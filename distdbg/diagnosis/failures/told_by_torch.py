@@ -106,3 +106,25 @@ def _order(evidence: RunEvidence, message: str, size: int) -> _Told | None:
     ranks = (first, other) if undecided else (other,)
     summary = f"{who(evidence, (other,))} gathers {told[4]} in its forward, where {others} {gather} {told[2]}"
     return _Told(ranks, summary, undecided)
+
+
+# -- a monitored barrier: torch names the ranks on its first rank when its time is up ---------------------------------
+
+_ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
+
+
+def absent_ranks(failure: RankFailure, group: Sequence[int]) -> tuple[int, ...]:
+    """Those that did not come. torch counts them within `group`. Empty where it names none."""
+    if (named := _ABSENT.search(failure.message)) is None:
+        return ()
+    numbers = (int(word) for word in re.findall(r"\d{1,9}", named[1]))
+    return tuple(sorted(group[n] for n in numbers if n < len(group)))
+
+
+def group_of_last_call(evidence: RunEvidence, failure: RankFailure) -> tuple[int, ...] | None:
+    """The ranks of the group that it called last; None where that is not known."""
+    had = evidence.dump.ranks.get(failure.rank.rank) if evidence.dump is not None else None
+    if had is None or not had.calls:
+        return None
+    name = had.calls[-1].group
+    return failure.rank.groups.get(name) if name else tuple(sorted(r.rank for r in evidence.ranks))

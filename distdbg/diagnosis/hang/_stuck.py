@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Literal
 
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.failures.handling import handling
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Culprit, Hang
 from distdbg.evidence.dump import Look, RankDump
 from distdbg.evidence.frames import Origin, module_path
-from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.run import ExceptionFact, RunEvidence
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.model import Citation, fold_ranks
 
@@ -125,3 +126,34 @@ def _source(hang: Hang, frame: Frame) -> str:
 def sides_text(sides: Iterable[tuple[str, tuple[int, ...]]]) -> str:
     """`ranks 0-2 in all_reduce …, rank 3 in barrier`."""
     return ", ".join(f"rank{'' if len(r) == 1 else 's'} {fold_ranks(r)} in {operation}" for operation, r in sides)
+
+
+# -- what a rank that stands in an `except` or a `finally` raised: it comes before where it stands --------------------
+
+_MOST = 160
+_MOST_TOLD = 3
+REMEDY = (
+    "Mend what raised. A rank that fails alone should end: torchrun then ends the others. No collective belongs into "
+    "an `except` or a `finally`, nor a wait for the other ranks."
+)
+
+
+def raised(evidence: RunEvidence, ranks: Iterable[int]) -> str:
+    """`ValueError: the shard is torn (train.py:14)` of the first of `ranks`; empty where none handles anything."""
+    facts = handling(evidence, ranks)
+    return _words(facts[min(facts)]) if facts else ""
+
+
+def handled(evidence: RunEvidence, ranks: Iterable[int]) -> str:
+    """`Rank 2 is still handling ValueError: … (train.py:14).` for the first few; empty where none handles anything."""
+    facts = sorted(handling(evidence, ranks).items())
+    said = [f"Rank {rank} is still handling {_words(fact)}." for rank, fact in facts[:_MOST_TOLD]]
+    return " ".join([*said, f"So are {len(facts) - _MOST_TOLD} more."] if len(facts) > _MOST_TOLD else said)
+
+
+def _words(fact: ExceptionFact) -> str:
+    line = next(iter(fact.message.splitlines()), "")
+    text = f"{fact.type}: {line}" if line else fact.type
+    text = text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    where = f" ({fact.where[0].rpartition('/')[2]}:{fact.where[1]})" if fact.where else ""
+    return f"{text}{where}"

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.failures.monitored_barrier import absent_ranks, group_of_last_call
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.failures.told_by_torch import absent_ranks, group_of_last_call
 from distdbg.diagnosis.hang._stuck import citations, side_of, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, plural

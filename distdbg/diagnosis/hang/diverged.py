@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
-from distdbg.diagnosis.hang._handling import REMEDY, handled, raised
-from distdbg.diagnosis.hang._stuck import citations, short, sides_text, since, step, waited
+from distdbg.diagnosis.hang._stuck import REMEDY, citations, handled, raised, short, sides_text, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart

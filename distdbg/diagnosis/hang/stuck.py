@@ -7,8 +7,7 @@ from dataclasses import asdict
 from itertools import takewhile
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.hang._handling import handled
-from distdbg.diagnosis.hang._stuck import citations, short, side_of, since, step, waited
+from distdbg.diagnosis.hang._stuck import citations, handled, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
 from distdbg.diagnosis.waits.hang import PASSES, Culprit, Hang, hang_of
