@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from statistics import median
 from typing import Any, Literal
@@ -90,14 +90,12 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "schema": SCHEMA,
         "a": found.a,
         "b": found.b,
-        "differences": [{"part": d.part, "what": d.what, "a": d.a, "b": d.b, "words": d.words}
-                        for d in found.differences],
-        "figures": [{"what": f.what, "unit": f.unit, "a": f.a, "b": f.b, "a_spread": f.a_spread,
-                     "b_spread": f.b_spread} for f in found.figures],
+        "differences": [asdict(difference) for difference in found.differences],
+        "figures": [asdict(figure) for figure in found.figures],
         "findings_in_both": list(found.in_both),
         "new_errors": list(found.new_errors),
         "unknown": [{"what": u.what, "because": u.because} for u in found.unknown],
-    }  # fmt: skip
+    }
 
 
 # -- how they went ------------------------------------------------------------------------------------------------

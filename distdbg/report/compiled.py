@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from math import isfinite
 from statistics import quantiles
 from typing import Any
@@ -103,18 +103,13 @@ def build(run: RunEvidence, eager: RunEvidence | None = None) -> Compiled:
 
 def as_json(found: Compiled) -> dict[str, Any]:
     """`distdbg.compile/1`."""
-
-    def places(them: Sequence[CompiledLine]) -> list[dict[str, Any]]:
-        return [{"where": p.where, "why": p.why, "count": p.count, "ranks": list(p.ranks)} for p in them]
-
-    def speed(of: Speed | None) -> dict[str, Any] | None:
-        return None if of is None else {"steps": of.steps, "low": of.low, "median": of.median, "high": of.high}
-
     largest, step = found.difference or (None, None)
     return {
         "schema": SCHEMA, "graphs": found.graphs, "functions": found.functions, "seconds": found.seconds,
-        "graph_breaks": places(found.breaks), "recompiles": places(found.recompiles),
-        "step_ms": speed(found.speed), "eager_step_ms": speed(found.eager),
+        "graph_breaks": [asdict(line) | {"ranks": list(line.ranks)} for line in found.breaks],
+        "recompiles": [asdict(line) | {"ranks": list(line.ranks)} for line in found.recompiles],
+        "step_ms": asdict(found.speed) if found.speed else None,
+        "eager_step_ms": asdict(found.eager) if found.eager else None,
         "losses": {"compared": found.compared, "largest_relative_difference": largest, "at_step": step,
                    "first_not_finite": {"compiled": found.bad and found.bad.step,
                                         "eager": found.eager_bad and found.eager_bad.step}},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
@@ -12,7 +13,6 @@ from distdbg.evidence.trace.phases import PARTS
 from distdbg.evidence.trace.profile import CostlyPlace, ProfileRow, RankProfile
 from distdbg.model import Unknown
 from distdbg.report.document import Block, Cell, Column, Document, Paragraph, Section, Table
-from distdbg.report.profile_json import profile_plain
 from distdbg.report.wording import counted
 
 #: Of more ranks the slowest, by their own work, are shown.
@@ -148,3 +148,48 @@ def _rows(title: str, profile: RankProfile, rows: Sequence[ProfileRow]) -> Itera
             (f"{r.us / 1000:.3f}", f"{profile.share(r.us):.0%}", f"{r.calls:.0f}", r.name) for r in rows[:_MOST_ROWS]
         ]
         yield Section("", (Table(columns, tuple(cells)),))
+
+
+# -- the key `profile` of `distdbg profile --json`: microseconds of a typical step ------------------------------------
+
+
+def profile_plain(profiles: Sequence[RankProfile]) -> list[dict[str, Any]]:
+    """An entry a rank."""
+    return [_profile(profile) for profile in profiles]
+
+
+def _profile(profile: RankProfile) -> dict[str, Any]:
+    return {
+        "path": profile.path,
+        "rank": profile.rank,
+        "host": profile.host or None,
+        "steps": profile.steps,
+        "first": profile.first,
+        "last": profile.last,
+        "steps_by": profile.by,
+        "step_us": profile.step_us,
+        "parts_us": dict(profile.parts),
+        "communication_hidden_us": profile.hidden_us,
+        "loader": profile.loader or None,
+        "gpu": asdict(profile.device) if profile.device else None,
+        "nvml": asdict(profile.watched) if profile.watched else None,
+        "operators": [asdict(row) for row in profile.operators],
+        "kernels": [asdict(row) for row in profile.kernels],
+        "places": [_place(costly) for costly in profile.costly],
+        "unknown": [{"what": what, "because": because} for what, because in profile.unknown],
+    }
+
+
+def _place(costly: CostlyPlace) -> dict[str, Any]:
+    place = costly.place
+    return {
+        "kind": costly.kind,
+        "file": place.file if place else None,
+        "lines": list(costly.lines),
+        "function": place.function if place else None,
+        "calls": place.callee or None if place else None,
+        "what": costly.what or None,
+        "times": costly.calls,
+        "host_us": costly.us,
+        "gain_us": costly.gain_us,
+    }
