@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distdbg.model import fold_ranks
+
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -45,14 +47,8 @@ def _letter(number: int) -> str:
 
 def _ranges(numbers: list[int]) -> str:
     """0-2, 5, 8-9; long lists end with …"""
-    found: list[list[int]] = []
-    for n in numbers:
-        if found and found[-1][1] == n - 1:
-            found[-1][1] = n
-        else:
-            found.append([n, n])
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in found[:8]]
-    return ", ".join(shown) + (", …" if len(found) > 8 else "")
+    found = fold_ranks(numbers).split(",")
+    return ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
 
 
 def _count(number: float) -> str:

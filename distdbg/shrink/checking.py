@@ -13,10 +13,10 @@ from typing import Any
 from distdbg.errors import Refused
 from distdbg.shrink.asking import ask, tell
 from distdbg.shrink.checkpoint.config_file import CONFIG, code_and_config, read_config
+from distdbg.shrink.checkpoint.config_leaves import narrower
 from distdbg.shrink.checkpoint.slicing import Piece
 from distdbg.shrink.checkpoint.source import CheckpointSource
 from distdbg.shrink.checkpoint.weights_check import compared
-from distdbg.shrink.small_config import narrower
 from distdbg.shrink.tokenizer import lay_out_tokenizer
 from distdbg.whole_file import write_whole
 

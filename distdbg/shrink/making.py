@@ -22,7 +22,7 @@ from distdbg.shrink.checkpoint.config_file import (
     refuse_absent_layers,
     refuse_untrusted,
 )
-from distdbg.shrink.checkpoint.other_files import copy_others, others
+from distdbg.shrink.checkpoint.config_leaves import edited, narrower
 from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_names
@@ -36,13 +36,14 @@ from distdbg.shrink.checkpoint.writing import (
     RECORD,
     SILENT,
     ShrinkProgress,
+    copy_others,
+    others,
     output_files,
     record,
     write_files,
     write_public_json,
 )
 from distdbg.shrink.estimate.extrapolating import extrapolated
-from distdbg.shrink.small_config import edited, narrower
 from distdbg.shrink.tokenizer import has_only_other_forms, lay_out_tokenizer, write_tokenizer
 from distdbg.whole_file import write_whole
 

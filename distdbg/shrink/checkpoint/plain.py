@@ -14,7 +14,6 @@ from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.megatron_stages import TRACKER, is_iteration, iteration_of
-from distdbg.shrink.checkpoint.other_files import copy_others
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.quantized import renumbered_names
 from distdbg.shrink.checkpoint.slicing import Cut, pieces
@@ -27,6 +26,7 @@ from distdbg.shrink.checkpoint.writing import (
     SILENT,
     ShrinkProgress,
     WeightsFile,
+    copy_others,
     record,
     write_files,
     write_public_json,
