@@ -201,14 +201,8 @@ class Message:
         """Whether a record of this kind reports a failure of distdbg."""
         return bool(cls.spec.lost) and (not cls.spec.only_if or bool(record.get(cls.spec.only_if)))
 
-    def lost_what(self) -> str:
-        """What is not known."""
-        return self._filled(self.spec.lost)
-
-    def lost_because(self) -> str:
-        return self._filled(self.spec.because)
-
-    def _filled(self, template: str) -> str:
+    def filled(self, template: str) -> str:
+        """A sentence of `spec` with the values of this message."""
         values = {name: getattr(self, name) for name in self.types}
         shown = {name: _shown(value) for name, value in values.items() if not isinstance(value, (dict, list))}
         return template.format_map(shown)
@@ -244,7 +238,7 @@ def failure(kind: type[Message] | None, record: Mapping[str, Any]) -> Lost | Non
         message = kind.from_record(record)
     except Unreadable as error:
         return Lost(f"what failed in distdbg ({kind.spec.name})", str(error), decisive=kind.spec.decisive)
-    return Lost(message.lost_what(), message.lost_because(), decisive=kind.spec.decisive)
+    return Lost(message.filled(kind.spec.lost), message.filled(kind.spec.because), decisive=kind.spec.decisive)
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from distdbg.protocol.agent_events import NEEDS_RESET, OFF_THE_BUS
@@ -111,15 +111,10 @@ class Nvml:
             self.because = _because(error)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._nvml is not None:
             _attempt(self._nvml.nvmlShutdown)
             self._nvml = None
-
-    def driver_version(self) -> str | None:
-        return _text(_attempt(self._nvml.nvmlSystemGetDriverVersion)[0]) if self._nvml else None
 
     def count(self) -> int:
         """0 where it cannot be read; `because` then says why."""

@@ -52,7 +52,6 @@ def analyse_trace(trace: MemoryTrace, holders: int = MOST_HOLDERS) -> MemoryAnsw
     answer = MemoryAnswer(
         device=trace.device,
         events=trace.events,
-        allocations=sum(birth >= 0 for birth in trace.birth),
         seconds=seconds_at(trace, trace.events - 1),
         start=trace.start,
         end=last.active,

@@ -159,7 +159,6 @@ class MemoryAnswer:
 
     device: int
     events: int
-    allocations: int
     seconds: float | None
     start: int
     end: int

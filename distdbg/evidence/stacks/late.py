@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from distdbg.evidence.run import NodeRecord
@@ -31,16 +31,6 @@ class Sampled:
     innermost: str = ""
 
 
-@dataclass(frozen=True)
-class _Sample:
-    frame: Frame
-    source: str
-    for_ms: float
-    usual_ms: float
-    citation: Citation
-    innermost: str
-
-
 def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | None:
     """None where no stack was sampled, or no stack has a line of the user's."""
     samples = list(_samples(nodes, rank, phase))
@@ -49,19 +39,19 @@ def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | Non
     lines = Counter((sample.frame.file, sample.frame.line) for sample in samples)
     (line, times), *_ = lines.most_common(1)
     same = [sample for sample in samples if (sample.frame.file, sample.frame.line) == line]
-    return Sampled(
-        frame=same[0].frame,
-        source=same[0].source,
+    return replace(
+        same[0],
         times=times,
         samples=len(samples),
         for_ms=median(sample.for_ms for sample in same),
         usual_ms=median(sample.usual_ms for sample in same),
-        citations=tuple(sample.citation for sample in same[:_MOST_CITED]),
+        citations=tuple(one for sample in same[:_MOST_CITED] for one in sample.citations),
         innermost=same[-1].innermost,
     )
 
 
-def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sample]:
+def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[Sampled]:
+    """Each sample by itself."""
     for node in nodes:
         for line, event in StragglerSample.among(node.events):
             if event.rank != rank or event.phase != phase:
@@ -72,7 +62,7 @@ def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sa
                 quote = "\n".join(map(str, frames))
                 citation = Citation(node.events_path, line, f"rank {rank}, while it was late", quote)
                 for_ms, usual_ms = event.for_ms or 0.0, event.usual_ms or 0.0
-                yield _Sample(users, event.source, for_ms, usual_ms, citation, frames[0].function)
+                yield Sampled(users, event.source, 1, 1, for_ms, usual_ms, (citation,), frames[0].function)
 
 
 def _frames(rows: Iterable[object]) -> Iterable[Frame]:

@@ -241,11 +241,8 @@ def _held(tensor: Any) -> Any:
 
 def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:
     """One number each; order 0 counts values that are not zero. One call from Python for all."""
-    at_once = getattr(torch, "_foreach_norm", None)
-    if at_once is not None:
-        found: Iterable[Any] = at_once(tensors, order, dtype=kind)
-        return found
-    return [torch.linalg.vector_norm(tensor, order, dtype=kind) for tensor in tensors]
+    found: Iterable[Any] = torch._foreach_norm(tensors, order, dtype=kind)
+    return found
 
 
 def _spaced(tensor: Any) -> Any:
