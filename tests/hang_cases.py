@@ -39,9 +39,10 @@ def c10d(function, line=26, *outer):
 
 def made(
     frames=None, *, call="futex", state="S", threads=(), log=None, native=(), calls=(), cpu=(0.0, 0.0), missing=None,
-    line=None, page=PAGE, children=None, pages=None,
+    line=None, page=PAGE, children=None, pages=None, holders=((), ()),
 ):  # fmt: skip
-    """`rank -> RankDump` of two looks, a second apart. `native` are functions of C; `cpu` the seconds burnt by then."""
+    """`rank -> RankDump` of two looks, a second apart. `native` are functions of C; `cpu` the seconds burnt by
+    then, and `holders` the processes that hold the lock that it waits for."""
 
     def build(rank):
         pid = 1000 + rank
@@ -50,7 +51,9 @@ def made(
         looks = tuple(
             Look(
                 T - 1 + number,
-                process=ProcessState(state=state, cpu_s=cpu[number], syscall=call or "") if state else GONE,
+                process=ProcessState(state=state, cpu_s=cpu[number], syscall=call or "", holders=holders[number])
+                if state
+                else GONE,
                 page=PageReading(**numbers) if (numbers := pages[number] if pages else page) else None,
                 threads=(*own, *(t(pid) for t in threads)),
                 recorder=log(rank) if callable(log) else log,

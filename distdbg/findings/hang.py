@@ -68,11 +68,14 @@ ENTRIES = (
         title="ranks wait for one another in a circle",
         meaning="Each rank of the circle has begun an operation that needs another rank of the circle, and none "
         "can continue: groups are used in different orders, all ranks send before they receive, a receive waits "
-        "for a sender that waits for the receiver elsewhere, or a send and its receive have different tags.",
+        "for a sender that waits for the receiver elsewhere, a send and its receive have different tags, or a rank "
+        "is in a collective while it holds a file lock that another rank waits for.",
         how_seen="The flight recorders and the calls of send and recv give each rank's open operation, and the "
-        "ranks that have not entered it. Following these from rank to rank leads back to the start, and "
-        "every rank of the circle waits.",
-        remedy="Use the groups in one order on all ranks, and one tag for a send and its receive. For exchanges "
+        "ranks that have not entered it; /proc/locks gives the process that holds the file lock that a rank waits for "
+        "in flock or fcntl. Following these from rank to rank leads back to the start, and every rank of the circle "
+        "waits.",
+        remedy="Use the groups in one order on all ranks, and one tag for a send and its receive. Release a file lock "
+        "before the next collective, also one that a forked child has inherited. For exchanges "
         "between neighbours use batch_isend_irecv, or let even ranks send first and odd ranks receive first.",
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.batch_isend_irecv",
     ),

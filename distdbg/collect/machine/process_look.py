@@ -128,6 +128,6 @@ def _address(text: str, family: socket.AddressFamily) -> str:
 
 
 def lock_holders(pid: int, descriptor: int) -> list[int]:
-    """The processes that hold a lock on the same file, by /proc/locks."""
+    """The processes that hold the lock on this file that a process waits for, by /proc/locks."""
     status = os.stat(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH116 -- Path.stat would say the same, less clearly
-    return [owner for owner in procfs.lock_owners(status) if owner != pid]
+    return [owner for owner in procfs.lock_owners(status, pid) if owner != pid]

@@ -106,16 +106,23 @@ def io_bytes(pid: int) -> tuple[int, int] | None:
     return None
 
 
-def lock_owners(file: os.stat_result) -> list[int]:
-    """The processes that hold a lock (flock, fcntl) on a file, by /proc/locks."""
+def lock_owners(file: os.stat_result, waiting: int | None = None) -> list[int]:
+    """The processes that hold a lock (flock, fcntl) on a file, by /proc/locks. With `waiting`, a process, only that
+    which it waits for, as far as the kernel says so: a file may have locks on several ranges."""
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    found = []
+    owners: dict[str, int] = {}  # by the lock's number, which those that wait for it have, too
+    awaited: set[str] = set()
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
-            if "->" not in fields and place in fields:
-                found.append(int(fields[fields.index(place) - 1]))
-    return found
+            if place not in fields:
+                continue
+            process = int(fields[fields.index(place) - 1])
+            if "->" not in fields:
+                owners[fields[0]] = process
+            elif process == waiting:
+                awaited.add(fields[0])
+    return [owner for number, owner in owners.items() if not awaited or number in awaited]
 
 
 def switches(pid: int, thread: int) -> int | None:

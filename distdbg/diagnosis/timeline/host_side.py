@@ -139,6 +139,8 @@ def _io(seen: Seen) -> Standing | None:
         one = len(seen.holders) == 1
         held = f"{' (rank' if one else ' (ranks'} {fold_ranks(seen.holders)})" if seen.holders else ""
         words = f"waits in {seen.call}: {seen.target or 'a file'}{held}"
+        if seen.locked_by_ranks:
+            return replace(seen.stands(Doing.FILE_LOCK, words), holders=seen.holders)
     elif seen.call in MANY and not seen.busy and seen.event_loop:
         words = "waits in its asyncio event loop, none of whose tasks can go on,"
     elif seen.call in MANY and not seen.busy and "sleep" not in seen.line:

@@ -93,6 +93,13 @@ class Seen:
         return any(f.activity in LOCKS for f in self.library)
 
     @property
+    def locked_by_ranks(self) -> bool:
+        """The file that it wants to lock is locked by ranks of this job alone, in the first look and the last."""
+        looks = (self.rank.first.process, self.rank.last.process)
+        same = len({(look.syscall, look.target, tuple(look.holders)) for look in looks}) == 1
+        return bool(self.holders) and same and len(self.holders) == len(set(looks[0].holders))
+
+    @property
     def event_loop(self) -> bool:
         return any(f.activity is Activity.EVENT_LOOP for f in self.library)
 

@@ -14,12 +14,13 @@ from distdbg.protocol.dump import LockFile
 
 
 class Doing(Enum):
-    """What a rank does. The first four wait for other ranks."""
+    """What a rank does. The first five wait for other ranks."""
 
     COLLECTIVE = "waits in a collective"
     TRANSFER = "waits for a send or recv"
     FORMING = "waits for a process group to be formed"
     KEY = "waits for a key of a store that another rank sets"
+    FILE_LOCK = "waits for a file that other ranks have locked"
     DEVICE = "has enqueued an operation that its device does not finish"
     ENDED = "has ended"
     STOPPED = "is stopped"
@@ -34,7 +35,7 @@ class Doing(Enum):
 
     @property
     def waits_for_ranks(self) -> bool:
-        return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING, Doing.KEY)
+        return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING, Doing.KEY, Doing.FILE_LOCK)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Standing:
     worker: tuple[Frame, ...] = field(default=(), compare=False)
     #: who makes the process group that it waits for, itself among them; empty where that is not known
     members: tuple[int, ...] = ()
+    #: the ranks that have locked the file that it waits for; empty where another process has, too
+    holders: tuple[int, ...] = ()
     build: Build | None = None
     #: where it meets the other ranks of a group that is formed: `node1:29500`
     meets_at: str = ""

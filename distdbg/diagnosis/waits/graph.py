@@ -87,6 +87,9 @@ def find_waits(
                 found.append(_transfer(rank, open_transfer(standing, dump)))
             case Doing.KEY if standing.peer is not None:
                 found.append(Wait(standing.function, (rank,), (standing.peer,), by_text=True))
+            case Doing.FILE_LOCK:
+                what = standing.phrase.removeprefix("waits in ")
+                found.append(Wait(what, (rank,), standing.holders, awaited_known=True))
             case Doing.FORMING:
                 forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():

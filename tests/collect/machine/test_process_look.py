@@ -76,6 +76,18 @@ def test_a_lock_names_its_holder(start, tmp_path):
     assert seen["holders"] == [os.getpid()]
 
 
+def test_of_several_locks_on_ranges_only_the_one_in_the_way_counts(start, tmp_path):
+    path = tmp_path / "lock"
+    body = f"import fcntl, time; f = open({str(path)!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX, 5, 10)"
+    with path.open("a") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX, 5, 0)
+        holder = start(f"{body}; print(flush=True); time.sleep(100)")
+        holder.stdout.readline()
+        waiting = start(body)
+        seen = look_until(waiting.pid, lambda s: s.get("syscall") == "fcntl")
+    assert seen["holders"] == [holder.pid]
+
+
 def test_stopped_and_gone(start):
     process = start("import time; time.sleep(100)")
     process.send_signal(signal.SIGSTOP)

@@ -356,3 +356,4 @@ def test_the_rank_that_holds_the_lock_is_named():
     dump = made_dump(ranks)
     assert "locked by pid 1000 (python) (rank 0)" in stand(ranks[1], None, dump).phrase
     assert "rank 0" not in stand(ranks[2], None, dump).phrase, "it is on another node"
+    assert stand(ranks[1], None, dump).doing is Doing.IO, "another process has locked it, too"

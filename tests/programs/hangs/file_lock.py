@@ -1,6 +1,6 @@
 """A cache is guarded by a lock file. Rank 0 keeps it open after its turn; rank 1 waits for it, the rest for rank 1.
 
-Verdict: stuck-on-io; ranks: 1; says: file_lock.py:21
+Verdict: group-deadlock; ranks: 0-1; says: file_lock.py:21
 On two ranks.
 """
 
