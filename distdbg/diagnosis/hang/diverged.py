@@ -150,6 +150,13 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     records = {record.rank: record for record in evidence.ranks}
     if found.kind is Kind.UNUSED:
         return " ".join(_without(records[r]) for r in found.ranks if r in records)
+    if found.maps_used:
+        verb = "reduces" if len(found.maps_used) == 1 else "reduce"
+        return (
+            f"{who(evidence, found.maps_used).capitalize()} {verb} DDP's map of used parameters (int32). DDP does so "
+            "only with find_unused_parameters=True, or with static_graph=True in the first step: the other side has "
+            "constructed DDP with other options."
+        )
     if found.frame is not None and found.condition is not None:
         named = found.kind is Kind.RANK_CONDITIONAL  # by the summary
         condition = "that" if named else f"`{found.condition.text}` ({found.condition_line})"

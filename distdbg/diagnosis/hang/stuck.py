@@ -94,7 +94,9 @@ def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
         return "possible"  # a host that is elsewhere may have enqueued all that the others wait for
     if not culprit.standing.sure or hang.dump.missing or hang.computes(culprit):
         return "likely"
-    seen = all(wait.sequence is not None or wait.awaited_known for wait in culprit.waits)
+    # where nobody listens and no recorder was had, it is only known to have stood there for the seconds of the looks
+    heard = hang.dump.quiet_s is not None or hang.quiet_s is not None
+    seen = all(wait.sequence is not None or (wait.awaited_known and heard) for wait in culprit.waits)
     return "certain" if seen and culprit.waits else "likely"
 
 

@@ -43,8 +43,9 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
         sides=tuple((str(side.signature), side.ranks) for side in mismatch.sides),
         place=f"number {mismatch.sequence} in {mismatch.group.title}",
         sure=not mismatch.tie,
+        maps_used=_map_used(hang, mismatch),
     )
-    if mismatch.tie and len(mismatch.sides) > 2:
+    if found.maps_used or (mismatch.tie and len(mismatch.sides) > 2):
         return found
     one, other = mismatch.sides[0].ranks, mismatch.sides[1].ranks
     pairs = [(one, other), (other, one)] if mismatch.tie else [(mismatch.few, mismatch.many)]
@@ -63,6 +64,16 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
         others = other if skipped.ranks == one else one
         found = replace(found, ranks=skipped.ranks, others=others, times_before=skipped.times)
     return found
+
+
+def _map_used(hang: Hang, mismatch: Mismatch) -> tuple[int, ...]:
+    """Ranks that reduce int32 in their backward, while the others do something else: no gradient is int32, but the map
+    of used parameters is, which DDP reduces after all gradients. All ranks have reduced these, as their operations
+    before agree: the others have the gradients, too, and only DDP's options differ."""
+    sides = [side for side in mismatch.sides if side.signature.operation == "all_reduce" and side.signature.one_int32]
+    ranks = sides[0].ranks if len(sides) == 1 else ()
+    known = [hang.standings[rank] for rank in ranks if rank in hang.standings]
+    return ranks if known and all(standing.function == "backward" for standing in known) else ()
 
 
 def _of_forming(hang: Hang) -> Divergence | None:

@@ -42,6 +42,8 @@ class Divergence:
     sure: bool = True
     #: how often all of them had called, at this point of a step, what `ranks` have left out this time; 0 where unknown
     times_before: int = 0
+    #: DDP of these ranks reduces its map of used parameters there, and that of the other ranks does not
+    maps_used: tuple[int, ...] = ()
     #: of each side the line of its call, where a rank may have failed at a later one; empty for none
     called_at: tuple[str, ...] = ()
 

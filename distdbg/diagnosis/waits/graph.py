@@ -85,11 +85,8 @@ def find_waits(
                     blind[standing.function].append(rank)
             case Doing.TRANSFER if on_device is None:
                 found.append(_transfer(rank, open_transfer(standing, dump)))
-            case Doing.KEY if standing.peer is not None:
-                found.append(Wait(standing.function, (rank,), (standing.peer,), by_text=True))
-            case Doing.FILE_LOCK:
-                what = standing.phrase.removeprefix("waits in ")
-                found.append(Wait(what, (rank,), standing.holders, awaited_known=True))
+            case Doing.KEY | Doing.FILE_LOCK:
+                found += _alone(standing)
             case Doing.FORMING:
                 forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
@@ -103,6 +100,15 @@ def find_waits(
     found += _blind_on_device(ahead, standings, dump)
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
     return found
+
+
+def _alone(standing: Standing) -> Iterable[Wait]:
+    """Of a rank that waits for others in no operation of theirs."""
+    if standing.doing is Doing.FILE_LOCK:
+        what = standing.phrase.removeprefix("waits in ")
+        yield Wait(what, (standing.rank,), standing.holders, awaited_known=True)
+    elif standing.peer is not None:
+        yield Wait(standing.function, (standing.rank,), (standing.peer,), by_text=True)
 
 
 def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dump) -> tuple[int, int, int] | None:

@@ -38,6 +38,11 @@ class Signature:
         known = find(self.operation)
         return known is not None and bool(known.root)
 
+    @property
+    def one_int32(self) -> bool:
+        """Its input is one tensor of int32."""
+        return self.must_agree[1:] == (("Int",),)
+
     def __str__(self) -> str:
         return f"{self.operation} {self.sizes}".rstrip()
 

@@ -153,15 +153,17 @@ def test_without_the_source_it_is_a_mismatch():
     assert found(ranks, sources={SCRIPT: "if rank ==:"}).kind is Kind.MISMATCH
 
 
-def sized(size):
+def reduces(size, kind="Float"):
     entry = {
         "process_group": ["0", "default_pg"], "is_p2p": False, "collective_seq_id": 1, "timeout_ms": 1,
-        "profiling_name": "gloo:all_reduce", "input_sizes": [[size]], "input_dtypes": ["Float"],
+        "profiling_name": "gloo:all_reduce", "input_sizes": [[size]], "input_dtypes": [kind],
         "state": "scheduled", "retired": False, "time_created_ns": int((T - 12) * 1e9),
     }  # fmt: skip
-    return made(
-        c10d("all_reduce"), log=read_recorder({"version": "2.10", "pg_config": {}, "entries": [entry]}, SIGNATURES)
-    )
+    return read_recorder({"version": "2.10", "pg_config": {}, "entries": [entry]}, SIGNATURES)
+
+
+def sized(size):
+    return made(c10d("all_reduce"), log=reduces(size))
 
 
 def test_only_sizes_differ():
@@ -219,6 +221,17 @@ def test_a_backward_without_its_reduction(reduces, backwards, kind):
     parameters = WithoutGradient(count=2, parameters=9, names=("head.weight", "head.bias"), reduces=reduces)
     diverged = found({0: many, 1: many, 2: few}, without_gradient=parameters)
     assert (diverged.kind, diverged.ranks) == (kind, (2,))
+
+
+@pytest.mark.parametrize(("many", "ranks"), [((0,), (0, 2)), ((0, 1), (2,))])
+def test_options_of_ddp_that_differ_are_no_unused_parameters(many, ranks):
+    page = {"heard": 7, "quiet_s": 12.0, "step": 4, "backwards": 5}
+    maps = made(BACKWARD, log=reduces(9, "Int"), page=page)
+    parameters = WithoutGradient(count=9, parameters=9, reduces=True)
+    diverged = found(
+        dict.fromkeys(many, maps) | {2: waits(1, operation="broadcast", page=page)}, without_gradient=parameters
+    )
+    assert (diverged.kind, diverged.ranks, diverged.maps_used) == (Kind.MISMATCH, ranks, many)
 
 
 def test_a_group_that_one_rank_makes_alone():
