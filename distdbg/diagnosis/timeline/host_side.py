@@ -138,9 +138,10 @@ def _io(seen: Seen) -> Standing | None:
     elif seen.call in ON_FILE:
         one = len(seen.holders) == 1
         held = f"{' (rank' if one else ' (ranks'} {fold_ranks(seen.holders)})" if seen.holders else ""
-        words = f"waits in {seen.call}: {seen.target or 'a file'}{held}"
+        what = f"{seen.call}: {seen.target or 'a file'}{held}"
+        words = f"waits in {what}"
         if seen.locked_by_ranks:
-            return replace(seen.stands(Doing.FILE_LOCK, words), holders=seen.holders)
+            return replace(seen.stands(Doing.FILE_LOCK, words, what), holders=seen.holders)
     elif seen.call in MANY and not seen.busy and seen.event_loop:
         words = "waits in its asyncio event loop, none of whose tasks can go on,"
     elif seen.call in MANY and not seen.busy and "sleep" not in seen.line:

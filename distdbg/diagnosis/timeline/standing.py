@@ -58,7 +58,8 @@ class Standing:
     frame: Frame | None = None
     #: all lines of the user's code, innermost first
     frames: tuple[Frame, ...] = ()
-    #: torch's function where it waits for ranks: all_reduce, recv, new_group, backward
+    #: what it waits in where it waits for ranks: torch's function (all_reduce, recv, new_group, backward), or the
+    #: system call and the file
     function: str = ""
     #: the rank at the other side that the stack names
     peer: int | None = None

@@ -105,8 +105,7 @@ def find_waits(
 def _alone(standing: Standing) -> Iterable[Wait]:
     """Of a rank that waits for others in no operation of theirs."""
     if standing.doing is Doing.FILE_LOCK:
-        what = standing.phrase.removeprefix("waits in ")
-        yield Wait(what, (standing.rank,), standing.holders, awaited_known=True)
+        yield Wait(standing.function, (standing.rank,), standing.holders, awaited_known=True)
     elif standing.peer is not None:
         yield Wait(standing.function, (standing.rank,), (standing.peer,), by_text=True)
 
