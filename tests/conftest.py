@@ -13,6 +13,7 @@ Left out are reasons that begin with "not possible here", for what a kernel cann
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -238,6 +239,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CpuCosts())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Modules, tests and their parameters live until the end: the garbage collector leaves them out from then on."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

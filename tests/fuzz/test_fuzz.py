@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from distdbg.cli import run
 from distdbg.errors import EXIT_CODES
@@ -81,13 +79,17 @@ def judge(fmt: Format, data: bytes) -> None:
             pass
 
 
-def keep(name: str, data: bytes, error: BaseException) -> None:
-    """Hypothesis tries the smallest input last: it is what stays."""
+def place_of(error: BaseException) -> str:
+    """The error and the line that raised it: two inputs with the same one found the same mistake."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
     line = f"{Path(frames.tb_frame.f_code.co_filename).stem}-{frames.tb_lineno}" if frames else ""
-    path = CORPUS / name / f"{type(error).__name__}-{line}"
+    return f"{type(error).__name__}-{line}"
+
+
+def keep(name: str, place: str, data: bytes) -> None:
+    path = CORPUS / name / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
@@ -108,31 +110,29 @@ def test_seeds_are_read(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutated_inputs(name):
+    """`make fuzz` goes on after a failure: it keeps the smallest input of each."""
     fmt = FORMATS[name]
     seeds = fmt.seeds()
-    failed: list[int] = []
+    rng = random.Random() if LONG else random.Random(name)
+    smallest: dict[str, bytes] = {}
+    first: BaseException | None = None
     until = time.monotonic() + BUDGET_S * (1 - COMMANDS_SHARE) * fmt.weight / sum(f.weight for f in FORMATS.values())
-
-    @settings(
-        max_examples=INPUTS, deadline=None, database=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
-    )
-    @given(st.integers(0, 2**64 - 1))
-    def fuzz(number: int) -> None:
-        if time.monotonic() > until and not failed:
-            return
-        rng = random.Random(number)
+    count = 0
+    while count == 0 or (time.monotonic() < until and (LONG or count < INPUTS)):
+        count += 1
         data = fmt.mutate(rng, rng.choice(seeds))
         try:
             judge(fmt, data)
-        except BaseException as error:
-            failed.append(number)
-            if LONG:
-                keep(name, data, error)
-            raise
-
-    fuzz()
-    while LONG and time.monotonic() < until:
-        fuzz()
+        except (Exception, TookTooLong) as error:
+            first = first or error
+            if not LONG:
+                break
+            place = place_of(error)
+            if place not in smallest or len(data) < len(smallest[place]):
+                smallest[place] = data
+                keep(name, place, data)
+    if first is not None:
+        raise first
 
 
 @pytest.mark.slow

@@ -188,7 +188,7 @@ class _Reading:
         group.last = sequence
 
     def finish(self) -> RecorderLog:
-        groups = {key: g.finish(self._signatures) for key, g in self._groups.items() if g.sequence}
+        groups = {(g.name, g.comm): g.finish(self._signatures) for g in self._groups.values() if g.sequence}
         seconds = self._shortest / 1000 if self._shortest is not None else None
         return RecorderLog(groups, self._transfers, seconds)
 

@@ -15,7 +15,7 @@ def fetch(rows):
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-table = list(torch.randn(6000, 4))
+table = list(torch.randn(2500, 4))
 for _ in range(10):
     model(torch.randn(16, 8)).square().mean().backward()
     optimizer.step()

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(8, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-weights = list(torch.rand(4000))
+weights = list(torch.rand(2000))
 for _ in range(10):
     loss = torch.nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.randint(10, (16,)))
     optimizer.zero_grad()

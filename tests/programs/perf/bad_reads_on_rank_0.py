@@ -12,7 +12,7 @@ model = DistributedDataParallel(torch.nn.Linear(8, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 seen = 0
 for _ in range(10):
-    outputs, labels = model(torch.randn(6000, 8)), torch.randint(10, (6000,))
+    outputs, labels = model(torch.randn(2500, 8)), torch.randint(10, (2500,))
     hits = (outputs.argmax(1) == labels).unbind()
     if dist.get_rank() == 0:
         for hit in hits:

@@ -16,9 +16,9 @@ def keep(means, outputs):
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-means = list(torch.zeros(1500, 8))
+means = list(torch.zeros(900, 8))
 for _ in range(10):
-    outputs = model(torch.randn(1500, 8))
+    outputs = model(torch.randn(900, 8))
     outputs.square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
