@@ -37,7 +37,8 @@ def _step_after(does: list[TrainingEvent], clip: TrainingEvent) -> TrainingEvent
     """The scaler's step that follows, where a scaled backward pass went before on the same way."""
     place = does.index(clip)
     before = [e for e in does[:place] if e.kind == "backward" and Events.scaled(e) and not e.excludes(clip)]
-    plain = [e for e in does[:place] if e.kind == "backward" and not Events.scaled(e) and not e.excludes(clip)]
+    others = [e for e in does[:place] if e.kind == "backward" and not Events.scaled(e) and not e.excludes(clip)]
+    plain = [e for e in others if not all(map(e.excludes, before))]  # in the other branch it runs without the scaler
     after = [e for e in does[place:] if e.kind == "scaler_step" and not e.excludes(clip)]
     return after[0] if before and not plain and after else None
 

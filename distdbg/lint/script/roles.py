@@ -52,7 +52,8 @@ class Roles:
     def _role(self, node: ast.expr, kind: str, annotation: str, name: re.Pattern[str]) -> Role:
         sites = self.values.sites(node)
         if sites:
-            return Role(held=all(self._of_torch(site, kind) for site in sites), of_torch=True)
+            torchs = all(self._of_torch(site, kind) for site in sites)
+            return Role(held=torchs or all(self._inherits(site, kind) for site in sites), of_torch=torchs)
         bound = self.values.assignments(node)
         if bound and not all(isinstance(a.value, (ast.Name, ast.Attribute, ast.Call)) for a in bound):
             return Role()
@@ -60,6 +61,11 @@ class Roles:
         if given:
             return Role(held=given.rpartition(".")[2] == annotation)
         return Role(held=name.match(last_word(node)) is not None and not any(map(self._of_another_class, bound)))
+
+    def _inherits(self, site: ast.Call, kind: str) -> bool:
+        """Of torch, or of a class that is linted, too, and inherits from torch's."""
+        inherits = self.values.kind(site) == kind and self.values.class_named(site.func) is not None
+        return inherits or self._of_torch(site, kind)
 
     def _of_torch(self, site: ast.Call, kind: str) -> bool:
         called = self.script.call_names[site]

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, WRAPPERS, kind_by_name
+from distdbg.lint.script.inherited import inherited_kind
+from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, methods_by_class, other_names, subclasses
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
@@ -145,9 +146,7 @@ class ValueFlow:
         last = name.rpartition(".")[2]
         owner = self.class_named(call.func)
         if owner is not None:
-            bases = {self.script.dotted(b).rpartition(".")[2] for b in owner.bases}
-            inherited = [KINDS[b] for b in bases if b in KINDS]
-            return inherited[0] if inherited else "instance"
+            return inherited_kind(self, owner) or "instance"
         its = kind_by_name(last)
         if its and (its != "scheduler" or not self.functions_named(call.func)):
             return its
