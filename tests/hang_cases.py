@@ -39,10 +39,10 @@ def c10d(function, line=26, *outer):
 
 def made(
     frames=None, *, call="futex", state="S", threads=(), log=None, native=(), calls=(), cpu=(0.0, 0.0), missing=None,
-    line=None, page=PAGE, children=None, pages=None, holders=((), ()),
+    line=None, page=PAGE, children=None, pages=None, holders=((), ()), lock=None,
 ):  # fmt: skip
     """`rank -> RankDump` of two looks, a second apart. `native` are functions of C; `cpu` the seconds burnt by
-    then, and `holders` the processes that hold the lock that it waits for."""
+    then, and `holders` the processes that hold the lock that it waits for; it polls for `lock`."""
 
     def build(rank):
         pid = 1000 + rank
@@ -60,6 +60,7 @@ def made(
                 children={child: ProcessState(**seen) for child, seen in (children or {}).items()},
                 missing=missing or {},
                 threads_path="stacks",
+                lock=lock,
             )
             for number in (0, 1)
         )

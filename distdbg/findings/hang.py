@@ -71,8 +71,8 @@ ENTRIES = (
         "for a sender that waits for the receiver elsewhere, a send and its receive have different tags, or a rank "
         "is in a collective while it holds a file lock that another rank waits for.",
         how_seen="The flight recorders and the calls of send and recv give each rank's open operation, and the "
-        "ranks that have not entered it; /proc/locks gives the process that holds the file lock that a rank waits for "
-        "in flock or fcntl. Following these from rank to rank leads back to the start, and every rank of the circle "
+        "ranks that have not entered it; /proc/locks gives the process that holds the file lock that a rank waits for. "
+        "Following these from rank to rank leads back to the start, and every rank of the circle "
         "waits.",
         remedy="Use the groups in one order on all ranks, and one tag for a send and its receive. Release a file lock "
         "before the next collective, also one that a forked child has inherited. For exchanges "

@@ -109,11 +109,13 @@ class Descendant(DumpPart, name="descendant", by="agent"):
 
 class LockFile(DumpPart, name="lock-file", by="agent"):
     """A lock file that a rank polls for. `age_s` is None where it is gone or cannot be seen; `holders` are the
-    processes of this node that have locked it, or have it open: `pid 12 (ninja)`."""
+    processes of this node that have locked it, or have it open: `pid 12 (ninja)`. `locked_by` are those that have
+    locked it."""
 
     path: str = ""
     age_s: float | None = None
     holders: Sequence[str]
+    locked_by: Sequence[int] = ()
 
 
 class LookPart(DumpPart, name="look", by="agent"):

@@ -24,9 +24,11 @@ def look_at_lock(path: Path, *, but: int) -> dict[str, Any]:
         status = path.stat()
     except OSError:
         return {"path": str(path), "age_s": None, "holders": []}
-    holders = procfs.lock_owners(status) or _having_open(status)
-    named = [f"pid {pid} ({procfs.command_name(pid) or 'gone'})" for pid in holders if pid != but]
-    return {"path": str(path), "age_s": max(0.0, time.time() - status.st_mtime), "holders": named}
+    locked_by = [pid for pid in procfs.lock_owners(status) if pid != but]
+    holders = locked_by or [pid for pid in _having_open(status) if pid != but]
+    named = [f"pid {pid} ({procfs.command_name(pid) or 'gone'})" for pid in holders]
+    age_s = max(0.0, time.time() - status.st_mtime)
+    return {"path": str(path), "age_s": age_s, "holders": named, "locked_by": locked_by}
 
 
 def _having_open(wanted: os.stat_result) -> list[int]:

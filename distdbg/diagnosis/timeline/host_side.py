@@ -13,7 +13,6 @@ from distdbg.evidence.frames import Activity
 from distdbg.evidence.stacks.classes import idle, since_birth
 from distdbg.evidence.stacks.store_calls import HOLE
 from distdbg.evidence.stacks.threads import Frame, Thread
-from distdbg.model import fold_ranks
 from distdbg.protocol.dump import SLEEP
 
 ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
@@ -136,9 +135,7 @@ def _io(seen: Seen) -> Standing | None:
     elif seen.call == "openat":
         words = "waits in open()"
     elif seen.call in ON_FILE:
-        one = len(seen.holders) == 1
-        held = f"{' (rank' if one else ' (ranks'} {fold_ranks(seen.holders)})" if seen.holders else ""
-        what = f"{seen.call}: {seen.target or 'a file'}{held}"
+        what = f"{seen.call}: {seen.target or 'a file'}{seen.named_holders}"
         words = f"waits in {what}"
         if seen.locked_by_ranks:
             return replace(seen.stands(Doing.FILE_LOCK, words, what), holders=seen.holders)

@@ -48,7 +48,12 @@ def _lock_file(seen: Seen) -> Standing | None:
     if not any(f.activity is Activity.LOCK_FILE for f in seen.library):
         return None
     lock = seen.rank.last.lock
-    return seen.stands(Doing.IO, f"waits for the lock file {describe(lock)}" if lock else "waits for a lock file")
+    if lock is None:
+        return seen.stands(Doing.IO, "waits for a lock file")
+    what = f"the lock file {describe(lock)}{seen.named_holders}"
+    if seen.locked_by_ranks:
+        return replace(seen.stands(Doing.FILE_LOCK, f"waits for {what}", what), holders=seen.holders)
+    return seen.stands(Doing.IO, f"waits for {what}")
 
 
 def describe(lock: LockFile) -> str:

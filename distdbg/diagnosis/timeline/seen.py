@@ -8,11 +8,12 @@ from copy import copy
 from functools import cached_property
 
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
+from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.store_calls import StoreCall, waiting_call
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.model import fold_ranks
 from distdbg.protocol.dump import SLEEP
 
 #: Python's own means of waiting for another thread, process or task
@@ -42,7 +43,7 @@ class Seen:
         self.state = rank.last.process.state
         self.call = rank.first.process.syscall or rank.last.process.syscall
         self.target = rank.first.process.target
-        self.holders = _ranks_among(rank.first.process.holders, rank, dump)
+        self.holders = _ranks_among(_locked_by(rank.first), rank, dump)
         #: a stack that somebody else took tells only whether the thread was on a CPU
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
@@ -93,11 +94,17 @@ class Seen:
         return any(f.activity in LOCKS for f in self.library)
 
     @property
+    def named_holders(self) -> str:
+        """` (rank 3)`; empty where no rank has locked the file that it wants to lock."""
+        one = len(self.holders) == 1
+        return f"{' (rank' if one else ' (ranks'} {fold_ranks(self.holders)})" if self.holders else ""
+
+    @property
     def locked_by_ranks(self) -> bool:
         """The file that it wants to lock is locked by ranks of this job alone, in the first look and the last."""
-        looks = (self.rank.first.process, self.rank.last.process)
-        same = len({(look.syscall, look.target, tuple(look.holders)) for look in looks}) == 1
-        return bool(self.holders) and same and len(self.holders) == len(set(looks[0].holders))
+        first, last = self.rank.first, self.rank.last
+        same = first.process.target == last.process.target and _locked_by(first) == _locked_by(last)
+        return bool(self.holders) and same and len(self.holders) == len(set(_locked_by(first)))
 
     @property
     def event_loop(self) -> bool:
@@ -135,6 +142,11 @@ class Seen:
         """Of a process, those that run the user's code beside the judged one: an idle thread of a pool does not."""
         others = (t for t in self.threads if t.pid == pid and not t.main and t != self.main and not t.ours)
         return [t for t in others if t.user_frames]
+
+
+def _locked_by(look: Look) -> tuple[int, ...]:
+    """The processes that have locked the file that a rank waits for in a system call, or polls for."""
+    return tuple(look.process.holders or (look.lock.locked_by if look.lock is not None else ()))
 
 
 def _ranks_among(pids: Sequence[int], rank: RankDump, dump: Dump) -> tuple[int, ...]:

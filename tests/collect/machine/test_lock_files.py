@@ -13,6 +13,7 @@ def test_who_has_it_open_holds_it(tmp_path):
     path = tmp_path / "lock"
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL)
     assert look_at_lock(path, but=0)["holders"][0].startswith(f"pid {os.getpid()} (")
+    assert look_at_lock(path, but=0)["locked_by"] == []
     assert look_at_lock(path, but=os.getpid())["holders"] == [], "a rank does not wait for itself"
     os.close(descriptor)
     assert look_at_lock(path, but=0)["holders"] == []
@@ -22,7 +23,8 @@ def test_a_lock_of_the_kernel_names_its_owner_and_not_who_has_the_file_open(tmp_
     path = tmp_path / "lock"
     with path.open("w") as file, path.open():
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert len(look_at_lock(path, but=0)["holders"]) == 1
+        seen = look_at_lock(path, but=0)
+    assert (len(seen["holders"]), seen["locked_by"]) == (1, [os.getpid()])
 
 
 @pytest.mark.parametrize("age_s", [0.0, 7200.0])
