@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 REPORT_SCHEMA = "distdbg.report/1"
 #: The largest plausible world size, twice the largest job that is known of. What a person or a file names beyond it is
 #: refused: each rank costs a reader about 3 KiB and 0.1 ms.
 MOST_RANKS = 200_000
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible"]
@@ -144,6 +147,14 @@ class Report:
         if self.outcome in ("succeeded", "cancelled") or any(f.severity == "error" for f in self.findings):
             return False
         return self.outcome in ("hung", "failed") or any(unknown.decisive for unknown in self.unknown)
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """The values of each key, in the order of the pairs."""
+    found: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:

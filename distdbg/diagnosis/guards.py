@@ -11,7 +11,7 @@ from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.rules import Rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.findings import entry
-from distdbg.model import Citation, Confidence, Finding, Severity
+from distdbg.model import Citation, Confidence, Finding, Severity, grouped
 
 Facts = Sequence[GuardFact]
 #: Facts that a finding cites. They say the same; the first few show which files they are in.
@@ -38,9 +38,7 @@ class GuardRow:
 
 def guard_rules(module: str, *rows: GuardRow) -> tuple[Rule, ...]:
     """One rule for each id in the table of this module."""
-    by_id: dict[str, list[GuardRow]] = {}
-    for row in rows:
-        by_id.setdefault(row.id, []).append(row)
+    by_id = grouped((row.id, row) for row in rows)
     return tuple(
         Rule(module.split(".")[-2], name.replace("-", "_"), (entry(name),), _check_of(name, those))
         for name, those in by_id.items()
@@ -87,9 +85,7 @@ def facts(evidence: RunEvidence, guard: str) -> list[GuardFact]:
 
 def by_place(found: Iterable[GuardFact]) -> list[list[GuardFact]]:
     """The facts of each line; facts without a line count as one line."""
-    places: dict[tuple[str, int] | None, list[GuardFact]] = {}
-    for fact in found:
-        places.setdefault(fact.where[:2] if fact.where else None, []).append(fact)
+    places = grouped((fact.where[:2] if fact.where else None, fact) for fact in found)
     return list(places.values())
 
 

@@ -17,7 +17,7 @@ from distdbg.evidence.exit_status import how_it_ended, shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.jsonl import world_size as plausible
-from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
@@ -223,7 +223,8 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
         return 0, f"all {len(evidence.ranks)} ranks" if len(evidence.ranks) > 1 else "rank 0"
     if outcome == "cancelled":
         number_ = _signal_of(evidence.cancelled_by or "")
-        why = "its time was up, and it had not ended by itself" if _time_was_up(evidence) else "the job was cancelled"
+        timed_out = TimeUp.is_in(evidence.events)  # by the batch script, before it ends what Slurm's warning did not
+        why = "its time was up, and it had not ended by itself" if timed_out else "the job was cancelled"
         return shell_code(-number_), f"{signal.Signals(number_).name} ({why})"
     root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
@@ -265,21 +266,12 @@ def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tup
     for broken in broken_agents(evidence):
         its = broken.exit_code
         return shell_code(its), f"distdbg's agent on node {broken.node_rank}"
-    for node in sorted(evidence.nodes, key=_was_ended):
+    # A torchrun that we ended, because another had failed, comes last: its own code says nothing.
+    for node in sorted(evidence.nodes, key=lambda node: Stopping.is_in(node.events)):
         code = node.torchrun_exit_code
         if code:
             return shell_code(code), f"torchrun on node {node.node_rank}"
     return None
-
-
-def _was_ended(node: NodeRecord) -> bool:
-    """We ended its torchrun, because another had failed: its own code says nothing."""
-    return Stopping.is_in(node.events)
-
-
-def _time_was_up(evidence: RunEvidence) -> bool:
-    """The batch script says so, before it ends what Slurm's warning did not."""
-    return TimeUp.is_in(evidence.events)
 
 
 def _signal_of(cancelled_by: str) -> int:

@@ -1,7 +1,5 @@
 """Findings about DDP, FSDP, mixed precision and checkpoints."""
 
-from __future__ import annotations
-
 from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (

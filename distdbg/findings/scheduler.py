@@ -1,7 +1,5 @@
 """Findings about schedulers, launchers and signals that ended a job from outside."""
 
-from __future__ import annotations
-
 from distdbg.model import FindingDoc
 
 ENTRIES = (

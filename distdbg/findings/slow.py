@@ -1,7 +1,5 @@
 """Findings about slow steps."""
 
-from __future__ import annotations
-
 from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (

@@ -1,7 +1,5 @@
 """Findings about the training itself: data, gradients, optimizers, schedules."""
 
-from __future__ import annotations
-
 from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (

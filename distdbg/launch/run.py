@@ -56,8 +56,7 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
         journal.note(NotStarted(because=error.message))
         disk.close(5.0)
         raise
-    ended_hung = hang.ended == "kill"
-    fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
+    fallback = EXIT_HUNG if hang.ended == "kill" else _fallback_code(nodes)
     journal.note(AgentsGone(exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by))
     report, because = _judged(settings, run, journal, hang.explained) if disk.flush(10.0) else (None, "does not answer")
     code = fallback if report is None or report.exit_code is None else report.exit_code

@@ -11,6 +11,7 @@ from distdbg.diagnosis.timeline.groups import group_title
 from distdbg.evidence.memory.device_peak import device_peak
 from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import grouped
 from distdbg.protocol.chosen_ranks import ChosenRanks
 
 #: A group's name and members, and by rank what each has enqueued in it.
@@ -120,9 +121,7 @@ def _members(evidence: RunEvidence, schedules: Mapping[int, Sequence[Enqueued]],
     everybody = tuple(range(chosen.size)) if chosen is not None else tuple(record.rank for record in evidence.ranks)
     members: Members = {}
     for rank, schedule in sorted(schedules.items()):
-        by_name: dict[str, list[Enqueued]] = {}
-        for one in schedule:
-            by_name.setdefault(one.group, []).append(one)
+        by_name = grouped((one.group, one) for one in schedule)
         for name, own in by_name.items():
             members.setdefault((name, _ranks_of(evidence, rank, name) or everybody), {})[rank] = own
     return members

@@ -15,7 +15,7 @@ from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
-from distdbg.model import CauseClass, Report, fold_ranks
+from distdbg.model import CauseClass, Report, fold_ranks, grouped
 from distdbg.plain_text import clean
 from distdbg.report.document import (
     MOST_QUOTE_LINES,
@@ -254,17 +254,12 @@ def _ranks(evidence: RunEvidence, cells: Sequence[RankCell]) -> Iterator[Block]:
 
 
 def _by_node(cells: Sequence[RankCell]) -> dict[int, list[RankCell]]:
-    found: dict[int, list[RankCell]] = {}
-    for cell in cells:
-        found.setdefault(cell.node_rank, []).append(cell)
-    return found
+    return grouped((cell.node_rank, cell) for cell in cells)
 
 
 def _alike(cells: Sequence[RankCell]) -> list[list[RankCell]]:
     """Ranks that ended alike at the same place, the worst and the smallest groups first."""
-    same: dict[tuple[object, ...], list[RankCell]] = {}
-    for cell in cells:
-        same.setdefault((cell.kind, cell.state, cell.where, cell.step, cell.phase), []).append(cell)
+    same = grouped(((cell.kind, cell.state, cell.where, cell.step, cell.phase), cell) for cell in cells)
     order = list(_KINDS)
     return sorted(same.values(), key=lambda g: (order.index(g[0].kind), len(g), g[0].rank))
 

@@ -109,7 +109,8 @@ def make(
         unchecked = order.verify == "none"
         checks = None if unchecked else stack.enter_context(begun(source, folder, probe, trust=order.trust))
         if order.random:
-            _write_random(folder, destination, order, progress)
+            with progress.stage("making random weights"):
+                ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
         elif not pickled:
             write_files(source, files, folder, progress.counter(total))
         if pickled:
@@ -123,11 +124,6 @@ def make(
                 made["verified"] = checks.verified(taken, everything=order.verify == "full", smoke=order.smoke)
         _write_about(source, folder, made)
     return made
-
-
-def _write_random(folder: Path, destination: Path, order: ShrinkRequest, progress: ShrinkProgress) -> None:
-    with progress.stage("making random weights"):
-        ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
 
 
 def _write_about(source: CheckpointSource, folder: Path, made: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from distdbg.model import grouped
+
 _PASS = "pass"
 #: checks of a kept layer -> what it then has of the layer that it stands for
 _OF_A_LAYER = {
@@ -39,9 +41,7 @@ def proved(verified: Mapping[str, str]) -> Iterator[str]:
     files = [words.format(_aside(passed[check])) for check, words in _OF_THE_FILES.items() if check in passed]
     if files:
         yield f"verified: {'; '.join(files)}"
-    rest: dict[str, list[str]] = {}
-    for check in (check for check in verified if check not in passed):
-        rest.setdefault(_reason(verified[check]), []).append(check)
+    rest = grouped((_reason(verified[check]), check) for check in (check for check in verified if check not in passed))
     if rest:
         yield f"not verified: {'; '.join(f'{_listed(checks)} ({why})' for why, checks in rest.items())}"
     elif same:

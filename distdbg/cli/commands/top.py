@@ -129,14 +129,10 @@ def _look(view: TopView, tail: RunTail, run: RunDir, interval: float) -> list[st
                     if key in _ASK and key != "d" and not view.ranks:
                         said = "first choose a running rank or a node: ↑ ↓"
                     elif key in _ASK:
-                        return _words(key, run, view.ranks)
+                        return [*_ASK[key], str(run.path), *([] if key == "d" else ["--ranks", view.ranks])]
                     view.key(key)
     except KeyboardInterrupt:
         return []
-
-
-def _words(key: str, run: RunDir, ranks: str) -> list[str]:
-    return [*_ASK[key], str(run.path), *([] if key == "d" else ["--ranks", ranks])]
 
 
 def _do(words: list[str]) -> None:

@@ -30,6 +30,7 @@ from distdbg.evidence.host.rank_processes import (
     waits_for_its_ranks,
 )
 from distdbg.evidence.stacks.threads import Thread, read_threads
+from distdbg.model import grouped
 
 #: torch's names for the threads of its process groups
 _OF_GROUPS = {"pt_gloo_runloop", "pt_nccl_watchdg"}
@@ -76,9 +77,7 @@ class FoundJob:
 def find_jobs() -> list[FoundJob]:
     """Every job with ranks here that this user may look at, the one with most ranks first."""
     processes = _all_processes()
-    groups: dict[tuple[str, ...], list[RankProcess]] = {}
-    for one in find_ranks(processes):
-        groups.setdefault(one.job, []).append(one)
+    groups = grouped((one.job, one) for one in find_ranks(processes))
     jobs = [_job(found, processes) for found in groups.values()]
     return sorted(jobs, key=lambda job: (-len(job.ranks), job.ranks[0].pid))
 

@@ -18,10 +18,7 @@ def look_all(looks: Mapping[str, Look], within: float) -> dict[str, dict[str, An
     found: dict[str, dict[str, Any]] = {}
 
     def run(name: str, look: Look) -> None:
-        try:
-            found[name] = look()
-        except Exception as error:
-            found[name] = {"unknown": str(error) or type(error).__name__}
+        found[name] = _facts_of(look)
 
     threads = {name: threading.Thread(target=run, args=(name, look), daemon=True) for name, look in looks.items()}
     for thread in threads.values():
@@ -39,10 +36,11 @@ def looks(run: Path) -> dict[str, Look]:
 
 def look_alone(run: Path) -> dict[str, dict[str, Any]]:
     """Like look_all, one check after the other: for a process that is about to fork, and must have no thread."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, look in looks(run).items():
-        try:
-            found[name] = look()
-        except Exception as error:  # noqa: PERF203 -- three looks
-            found[name] = {"unknown": str(error) or type(error).__name__}
-    return found
+    return {name: _facts_of(look) for name, look in looks(run).items()}
+
+
+def _facts_of(look: Look) -> dict[str, Any]:
+    try:
+        return look()
+    except Exception as error:
+        return {"unknown": str(error) or type(error).__name__}

@@ -14,7 +14,7 @@ from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.model import Unknown, fold_ranks
+from distdbg.model import Unknown, fold_ranks, grouped
 
 _MOST_MANIFEST = 256 << 20
 
@@ -36,9 +36,7 @@ def load_dump_alone(folder: Path, name: str = "") -> RunEvidence:
 def unseen(dump: Dump, *, recorders: bool = False) -> list[Unknown]:
     """Ranks that a dump has nothing of, and those without a stack, folded by the reason; with `recorders` those without
     a flight recorder, too."""
-    reasons: dict[tuple[str, str], list[int]] = {}
-    for rank, because in dump.missing.items():
-        reasons.setdefault(("the state", because), []).append(rank)
+    reasons = grouped((("the state", because), rank) for rank, because in dump.missing.items())
     for rank, found in dump.ranks.items():
         why = found.last.missing.get("stacks")
         if why and not any(look.threads for look in found.looks):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from distdbg.errors import NothingToAnalyse
 from distdbg.evidence.logs.index import Line, LineSplitter, TimeTable
-from distdbg.model import fold_ranks
+from distdbg.model import fold_ranks, grouped
 from distdbg.rundir import Attempt, RunDir, open_regular
 
 STREAMS = ("stdout", "stderr")
@@ -151,9 +151,7 @@ def merged_lines(readers: Sequence[StreamReader]) -> Iterator[LogLine]:
 
 def lines_in_turn(readers: Sequence[StreamReader]) -> Iterator[LogLine]:
     """One rank after the other, its two streams merged."""
-    by_rank: dict[int, list[StreamReader]] = {}
-    for reader in readers:
-        by_rank.setdefault(reader.rank, []).append(reader)
+    by_rank = grouped((reader.rank, reader) for reader in readers)
     for of_rank in by_rank.values():
         yield from merged_lines(of_rank)
 

@@ -9,7 +9,7 @@ from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import UNKNOWN_RANK, RunEvidence
 from distdbg.findings.scheduler import OUTSIDE
-from distdbg.model import CauseClass, Citation, Finding, fold_ranks
+from distdbg.model import CauseClass, Citation, Finding, fold_ranks, grouped
 
 #: Ids that a check of their own gives to rank failures; `known_error` gives all others.
 OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom", "cuda-error", "nccl-error",
@@ -29,9 +29,7 @@ def findings_of(evidence: RunEvidence, finding_id: str) -> list[Finding]:
 
 def groups(found: Iterable[RankFailure]) -> list[list[RankFailure]]:
     """The same failure on several ranks together; in each group the one nearest to the root, then the first, leads."""
-    same: dict[tuple[str, ...], list[RankFailure]] = {}
-    for failure in sorted(found, key=_nearest):
-        same.setdefault(_sameness(failure), []).append(failure)
+    same = grouped((_sameness(failure), failure) for failure in sorted(found, key=_nearest))
     return list(same.values())
 
 

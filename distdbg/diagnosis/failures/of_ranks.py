@@ -34,13 +34,14 @@ _ORDERED_ENDS = {
     signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 }  # fmt: skip
 _OWN = (CauseClass.UNCAUGHT_ERROR, CauseClass.KILLED_OR_OOM)
+#: Processes that torchrun itself ended, by its own words: on another node than the one that failed first.
 _CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 
 
 @lru_cache(maxsize=1)
 def failures(evidence: RunEvidence) -> tuple[RankFailure, ...]:
     """Every rank that failed by itself, by rank. Ranks that merely obeyed a SIGTERM are not among them."""
-    told = {(node.node_rank, pid) for node in evidence.nodes for pid in _told_by_torchrun(node.torchrun_tail)}
+    told = {(node.node_rank, pid) for node in evidence.nodes for pid in map(int, _CLOSING.findall(node.torchrun_tail))}
     found = (failure_of(_as_told(rank, told)) for rank in (*evidence.ranks, *evidence.unattributed))
     return tuple(weighed(without_repeats(after_the_end([f for f in found if f is not None]))))
 
@@ -54,11 +55,6 @@ def weighed(found: Sequence[RankFailure]) -> Iterable[RankFailure]:
     for failure in found:
         doubted = firm or (causes and times[failure.type, failure.where] > 1)
         yield failure.otherwise if doubted and failure.otherwise is not None else failure
-
-
-def _told_by_torchrun(said: str) -> set[int]:
-    """Processes that torchrun itself ended, by its own words: on another node than the one that failed first."""
-    return {int(pid) for pid in _CLOSING.findall(said)}
 
 
 def _as_told(rank: RankRecord, told: set[tuple[int, int]]) -> RankRecord:

@@ -9,7 +9,7 @@ from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.children import Child
 from distdbg.evidence.memory.growth import FEWEST, MIB, Growth, Point, growth
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.model import Citation
+from distdbg.model import Citation, grouped
 
 #: Less growth than this is not reported, at any slope: on the host, and on a device.
 LEAST, SHARE = 24 * MIB, 0.04
@@ -96,9 +96,7 @@ def full_step(points: Sequence[Point], slope: float) -> int | None:
 
 def _all(run: RunEvidence) -> Iterator[Growing]:
     """A node's memory is its ranks' and their children's together: all that still grows brings its end nearer."""
-    by_node: dict[int, list[RankRecord]] = {}
-    for rank in run.ranks:
-        by_node.setdefault(rank.node_rank, []).append(rank)
+    by_node = grouped((rank.node_rank, rank) for rank in run.ranks)
     for node in run.nodes:
         mine = by_node.get(node.node_rank, ())
         found = [one for rank in mine for one in (*_own(rank, node), *_children(rank, node))]

@@ -11,7 +11,7 @@ from distdbg.diagnosis.memory._growing import Growing, device_growing, ends_by_i
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Finding
+from distdbg.model import Citation, Finding, grouped
 
 _MOST = 5
 #: What holds so much of what a memory grows by is the reason, and has its figures. So much less grows, and it is not
@@ -91,9 +91,7 @@ def accounts_for(named: Iterable[GrowingContainer], its: Growing, *, device: boo
 
 def kept(run: RunEvidence, named: Sequence[GrowingContainer]) -> Iterable[Finding]:
     """A `memory-leak` for each container, with all ranks that have it."""
-    same: dict[tuple[object, ...], list[GrowingContainer]] = {}
-    for one in named:
-        same.setdefault((one.file, one.lines, one.name or one.length), []).append(one)
+    same = grouped(((one.file, one.lines, one.name or one.length), one) for one in named)
     ranked = sorted(same.values(), key=lambda group: -max(one.slope for one in group))
     for group in ranked[:_MOST]:
         yield _finding(run, group)

@@ -17,7 +17,7 @@ from distdbg.evidence.memory.answer import (
     StackInfo,
     gib,
 )
-from distdbg.model import Citation, fold_ranks
+from distdbg.model import Citation, fold_ranks, grouped
 
 _MOST_FRAMES = 8
 #: What lowers each kind of memory.
@@ -35,9 +35,7 @@ def alike(
     answers: Iterable[MemoryAnswer], figures: Callable[[MemoryAnswer], object]
 ) -> Iterator[tuple[MemoryAnswer, str, tuple[int, ...]]]:
     """Snapshots with the same figures: the first of them, whose they are (`ranks 0-7 each`), and their ranks."""
-    groups: dict[object, list[MemoryAnswer]] = {}
-    for answer in answers:
-        groups.setdefault((figures(answer), answer.path if answer.rank is None else ""), []).append(answer)
+    groups = grouped(((figures(answer), answer.path if answer.rank is None else ""), answer) for answer in answers)
     for group in groups.values():
         ranks = tuple(sorted({rank for answer in group for rank in answer.ranks}))
         yield group[0], f"ranks {fold_ranks(ranks)} each" if len(ranks) > 1 else group[0].who, ranks

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from distdbg.diagnosis.about_ranks import observation
 from distdbg.evidence.host.preflight import NodeProbe
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Confidence, Finding, Severity
+from distdbg.model import Confidence, Finding, Severity, grouped
 
 _Who = TypeVar("_Who", bound=Hashable)
 _Key = TypeVar("_Key", bound=Hashable)
@@ -39,17 +39,12 @@ def looks(evidence: RunEvidence, look: str) -> Iterator[tuple[NodeProbe, Mapping
 
 def together(said: Iterable[tuple[_Key, NodeProbe]]) -> Iterable[tuple[_Key, list[NodeProbe]]]:
     """Each distinct statement once, with its nodes."""
-    found: dict[_Key, list[NodeProbe]] = {}
-    for what, node in said:
-        found.setdefault(what, []).append(node)
-    return found.items()
+    return grouped(said).items()
 
 
 def parted(said: Mapping[_Who, str]) -> list[tuple[str, list[_Who]]]:
     """Value -> who has it, the most common first, then who comes first; one entry where all are the same."""
-    by_value: dict[str, list[_Who]] = {}
-    for who, value in said.items():
-        by_value.setdefault(value, []).append(who)
+    by_value = grouped((value, who) for who, value in said.items())
     places = {who: place for place, who in enumerate(said)}
     return sorted(by_value.items(), key=lambda item: (-len(item[1]), places[item[1][0]]))
 

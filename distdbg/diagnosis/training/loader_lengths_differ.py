@@ -10,7 +10,7 @@ from distdbg.diagnosis.hang.diverged import diverged
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.model import Finding, fold_ranks
+from distdbg.model import Finding, fold_ranks, grouped
 
 
 @dataclass
@@ -74,9 +74,7 @@ def _has_more(totals: Mapping[int, tuple[int, bool]], rank: int, ended: Iterable
 
 
 def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, hangs: bool) -> Finding:
-    by_length: dict[int, list[int]] = {}
-    for rank, count in sorted(batches.items()):
-        by_length.setdefault(count, []).append(rank)
+    by_length = grouped((count, rank) for rank, count in sorted(batches.items()))
     counts = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
     shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
     after = (

@@ -14,6 +14,7 @@ from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditio
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.mismatch import Mismatch, left_out
 from distdbg.evidence.run import RunEvidence
+from distdbg.model import grouped
 
 #: torch's own frames around every forward of a module and every backward
 _PASSES = ("Module._call_impl", "_call_impl", "_engine_run_backward")
@@ -114,9 +115,7 @@ def _of_stacks(hang: Hang) -> Divergence | None:
     """
     for circle in hang.circles:
         waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
-        sides: dict[str, list[int]] = {}
-        for rank in _beside(hang, set(circle)):
-            sides.setdefault(hang.standings[rank].function, []).append(rank)
+        sides = grouped((hang.standings[rank].function, rank) for rank in _beside(hang, set(circle)))
         collective = all(hang.standings[rank].doing is Doing.COLLECTIVE for rank in circle)
         if len(sides) != 2 or not collective or not all(wait.by_stacks for wait in waits):
             continue

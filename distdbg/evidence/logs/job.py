@@ -13,7 +13,7 @@ from distdbg.evidence.logs.local_ranks import NodeRanks, node_ranks, one_node
 from distdbg.evidence.logs.rank_names import NameFacts
 from distdbg.evidence.logs.sources import ParsedLine, parsed_lines, sources_of
 from distdbg.evidence.run import HostClock
-from distdbg.model import Unknown
+from distdbg.model import Unknown, grouped
 
 
 class LogReader:
@@ -73,9 +73,7 @@ class LogReader:
     def _place_local_ranks(self) -> None:
         """Which ranks the local ranks of each launcher's logs are."""
         one = one_node(line for file in self._files for line in file.lines)
-        launchers: dict[str, list[LogFile]] = {}
-        for file in self._files:
-            launchers.setdefault(file.name.launcher, []).append(file)
+        launchers = grouped((file.name.launcher, file) for file in self._files)
         for files in launchers.values():
             lines = [line for file in files for line in file.lines]
             exits = [end for file in files for end in file.exits]

@@ -17,6 +17,7 @@ from typing import Any
 from distdbg.evidence.jsonl import dicts, integer
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.children import Child, children
+from distdbg.model import grouped
 
 MIB = 1 << 20
 _WARM_UP = 1 / 3
@@ -169,9 +170,7 @@ def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | Non
 def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
     """The growth from epoch to epoch, without the first one, which is the warm-up. The newest may still run: it only
     has to begin higher."""
-    looks: dict[int, list[tuple[int, int, int]]] = {}
-    for value in values:
-        looks.setdefault(value[2], []).append(value)
+    looks = grouped((value[2], value) for value in values)
     *epochs, newest = sorted(looks)[1:] or [-1]
     whole = [looks[epoch] for epoch in epochs]
     if len(epochs) < _EPOCHS or epochs[-1] - epochs[0] >= len(epochs) or min(map(len, whole)) < _LOOKS:

@@ -16,7 +16,7 @@ from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread
-from distdbg.model import unfold_ranks
+from distdbg.model import grouped, unfold_ranks
 
 #: A step of a path: a frame, or words for what is no frame ("child process", "thread watch_disk").
 Step = Frame | str
@@ -86,9 +86,7 @@ def all_paths(dump: Dump) -> dict[int, Paths]:
 
 
 def classes_of(paths: Mapping[int, Paths]) -> StackClasses:
-    same: dict[Paths, list[int]] = {}
-    for rank, own in paths.items():
-        same.setdefault(own, []).append(rank)
+    same = grouped((own, rank) for rank, own in paths.items())
     found = StackClasses()
     for own, ranks in same.items():
         found.add(RankSet.of(ranks), own)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from distdbg.evidence.frames import is_user, package_of
@@ -114,7 +114,7 @@ def _chains_backwards(text: str) -> Iterator[tuple[ParsedException, ...]]:
             between = [line.strip() for line in lines[head:follower]]
             link = "cause" if _DIRECT in between else "context" if _DURING in between else ""
             if link:
-                chain[-1] = _linked(chain[-1], link)
+                chain[-1] = replace(chain[-1], link=link)
             else:
                 yield tuple(reversed(chain))
                 chain = []
@@ -122,10 +122,6 @@ def _chains_backwards(text: str) -> Iterator[tuple[ParsedException, ...]]:
         follower = head
     if chain:
         yield tuple(reversed(chain))
-
-
-def _linked(block: ParsedException, link: str) -> ParsedException:
-    return ParsedException(block.type, block.message, block.frames, block.text, block.line, link)
 
 
 def _block(lines: list[str], raw: list[str], head: int, end: int) -> ParsedException | None:

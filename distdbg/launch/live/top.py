@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from distdbg.launch.live.state import NodeState, RankState, RunState
-from distdbg.model import fold_ranks
+from distdbg.model import fold_ranks, grouped
 
 #: Figures arrive every ten seconds; a node without any for this long is silent.
 SILENT_AFTER_S = 35.0
@@ -68,9 +68,7 @@ class Top:
                  if node is None or rank.node_rank == node]  # fmt: skip
         if len(ranks) <= most or node is not None:
             return sorted(ranks, key=lambda row: row.trouble)
-        by_node: dict[int, list[TopRow]] = {}
-        for row in ranks:
-            by_node.setdefault(row.ranks[0].node_rank, []).append(row)
+        by_node = grouped((row.ranks[0].node_rank, row) for row in ranks)
         return sorted((_together(rows) for rows in by_node.values()), key=lambda row: row.trouble)
 
     def _row(self, rank: RankState, judge: _Judge) -> TopRow:

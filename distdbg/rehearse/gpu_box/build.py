@@ -162,7 +162,7 @@ def _shim(library: Library, out: Path, cuda_version: int) -> None:
     """A library of the name that torch asks for: its stubs, and all that is modelled through libgpubox.so."""
     source, script = out / f"{library.soname}.c", out / f"{library.soname}.map"
     source.write_text(library.source())
-    script.write_text(library.version_script())
+    script.write_text(f"{library.version} {{ global: *; }};\n")
     versions = [f"-Wl,--version-script={script}"] if library.version else []
     link = ["-Wl,--no-as-needed", f"-L{out}", "-l:libgpubox.so", "-Wl,-rpath,$ORIGIN"]
     name = f"-Wl,-soname,{library.soname}"

@@ -162,9 +162,6 @@ class Library:
             return f"{{ return {target}({given}); }}"
         return BODIES.get(name, f"{{ return {RETURNS[self.stem]}; }}")
 
-    def version_script(self) -> str:
-        return f"{self.version} {{ global: *; }};\n"
-
 
 def libraries_of(torch_lib: Path, modelled: set[str]) -> list[Library]:
     """What the libraries in `torch_lib` need of NVIDIA's, without the functions in `modelled`."""

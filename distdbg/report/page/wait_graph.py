@@ -10,6 +10,7 @@ from math import cos, pi, sin
 from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import grouped
 from distdbg.report.wording import ranks_words
 
 WIDTH = 1070.0
@@ -102,9 +103,7 @@ def _nodes(picture: Picture) -> list[RankSet]:
 
 
 def _folded(ranks: Iterable[int], kind: Callable[[int], Hashable]) -> list[RankSet]:
-    same: dict[Hashable, list[int]] = defaultdict(list)
-    for rank in sorted(ranks):
-        same[kind(rank)].append(rank)
+    same = grouped((kind(rank), rank) for rank in sorted(ranks))
     return [RankSet.of(members) for members in same.values()]
 
 

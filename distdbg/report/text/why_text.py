@@ -8,7 +8,7 @@ from distdbg.diagnosis.failures.of_ranks import RankFailure
 from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.diagnosis.waits.hang import Hang
 from distdbg.diagnosis.why import RuleTrace, Why
-from distdbg.model import Citation, Finding, Report, fold_ranks
+from distdbg.model import Citation, Finding, Report, fold_ranks, grouped
 
 #: Every rule reads these to name ranks and hosts. They decide nothing.
 _NAMES = frozenset({"ranks", "rank.rank", "rank.host", "rank.local_rank", "rank.node_rank"})
@@ -25,9 +25,7 @@ def _hang(hang: Hang | None) -> Iterator[str]:
     yield f"wait graph of {hang.dump.path} ({len(hang.dump.ranks)} ranks, {hang.dump.reason})"
     if hang.moved:
         yield f"  made progress between the samples: ranks {fold_ranks(hang.moved)}"
-    alike: dict[str, list[int]] = {}
-    for rank, standing in sorted(hang.standings.items()):
-        alike.setdefault(_standing(standing), []).append(rank)
+    alike = grouped((_standing(standing), rank) for rank, standing in sorted(hang.standings.items()))
     for words, ranks in alike.items():
         yield f"  {_ranks(tuple(ranks))}: {words}"
     for wait in hang.waits:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdbg.errors import Refused
+from distdbg.model import grouped
 from distdbg.shrink.checkpoint.layer_names import numbered_prefixes, renumbered
 from distdbg.shrink.checkpoint.slicing import Cut
 from distdbg.shrink.checkpoint.stored_names import new_names
@@ -56,10 +57,7 @@ def places_of(shapes: Shapes, probe: Mapping[str, Any], modules: Mapping[str, st
 
 def _stored(modules: Mapping[str, str]) -> dict[str, list[str]]:
     """The model's name of a tensor -> what is loaded into it."""
-    found: dict[str, list[str]] = {}
-    for name, module in modules.items():
-        found.setdefault(module, []).append(name)
-    return found
+    return grouped((module, name) for name, module in modules.items())
 
 
 def _cuts(

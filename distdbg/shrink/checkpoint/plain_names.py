@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.model import grouped
 from distdbg.shrink.checkpoint.layer_names import numbered_prefixes
 from distdbg.shrink.choosing import LEAST, chosen_layers
 
@@ -46,9 +47,7 @@ def plain_stacks(forms: Forms, order: PlainOrder) -> list[dict[str, Any]]:
     if stacked:
         return stacked
     prefixes = _layered(forms, order)
-    by_length: dict[int, list[str]] = {}
-    for prefix, numbers in sorted(prefixes.items()):
-        by_length.setdefault(max(numbers) + 1, []).append(prefix)
+    by_length = grouped((max(numbers) + 1, prefix) for prefix, numbers in sorted(prefixes.items()))
     if order.layers is not None and order.layers > max(by_length):
         raise UsageError(f"--layers {order.layers}: the longest stack has {max(by_length)} layers", "Give fewer.")
     found: list[dict[str, Any]] = []

@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from distdbg.model import grouped
 from distdbg.shrink.checkpoint.slicing import Piece, joined
 from distdbg.shrink.checkpoint.source import CheckpointSource
 from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE, render_header
@@ -138,9 +139,7 @@ def _after(ranges: list[tuple[int, int]], skip: int) -> tuple[list[tuple[int, in
 
 def _renamed(origins: Mapping[str, str]) -> dict[str, str | list[str]]:
     """Name in the source -> new name, or all of them where its layer is kept several times."""
-    names: dict[str, list[str]] = {}
-    for new, old in origins.items():
-        names.setdefault(old, []).append(new)
+    names = grouped((old, new) for new, old in origins.items())
     return {old: new[0] if len(new) == 1 else new for old, new in names.items() if new != [old]}
 
 

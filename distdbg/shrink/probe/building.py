@@ -12,6 +12,7 @@ from textwrap import shorten
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
+from distdbg.model import grouped
 from distdbg.shrink.checkpoint.config_leaves import Config
 
 #: the largest models that are published have fewer than a fifth of them
@@ -139,9 +140,7 @@ def examine(model: Any) -> Anatomy:
         numbers.update({(path, k): v for k, v in vars(module).items() if isinstance(v, float)})
     held = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     tensors = {n: (tuple(t.shape), t.element_size()) for n, t in held}
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
+    names = grouped((id(parameter), name) for name, parameter in model.named_parameters(remove_duplicate=False))
     parameters = frozenset(n for alike in names.values() for n in alike)
     tied = tuple(tuple(alike) for alike in names.values() if len(alike) > 1)
     return Anatomy(lists, tensors, modules, numbers, parameters, tied)

@@ -7,13 +7,13 @@ has the file's bytes, and need not be read for that.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distdbg.model import grouped
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.tensors import Tensor, tensors_of
 from distdbg.whole_file import write_link
@@ -41,9 +41,7 @@ def is_saved_as_it_is(model: Any, folder: str, again: str, unused: set[str]) -> 
         model.save_pretrained(again)
     if not written or not stored.keys() - unused <= written.keys() <= stored.keys():
         return False
-    files: dict[str, list[Tensor]] = defaultdict(list)
-    for name in written:
-        files[stored[name].file].append(stored[name])
+    files = grouped((stored[name].file, stored[name]) for name in written)
     if not all(_are_equal(Path(folder, file), tensors, written) for file, tensors in files.items()):
         return False
     for path in Path(again).glob("*.safetensors*"):
@@ -64,10 +62,7 @@ def _not_writing() -> Iterator[dict[str, Any]]:
         yield written
         return
 
-    def remember(tensors: dict[str, Any], *_args: Any, **_kwargs: Any) -> None:
-        written.update(tensors)
-
-    modeling_utils.safe_save_file = remember
+    modeling_utils.safe_save_file = lambda tensors, *_args, **_kwargs: written.update(tensors)
     try:
         yield written
     finally:

@@ -33,8 +33,8 @@ def rewritten(tokenizer: TokenizerFiles, kept: Sequence[int], rows: int) -> dict
             config = json_of(tokenizer.files, name)
             files[name] = _json(changed(config, renumbered(config, rows, new)))
     settings = json_of(tokenizer.files, SETTINGS)
-    if settings.get("added_tokens_decoder"):
-        settings["added_tokens_decoder"] = _by_new_id(settings["added_tokens_decoder"], new)
+    if added := settings.get("added_tokens_decoder"):
+        settings["added_tokens_decoder"] = {str(new[int(i)]): token for i, token in added.items() if int(i) in new}
     if settings:
         files[SETTINGS] = _json(settings)
     return files | {name: text for name, text in _other_files(rules).items() if name in tokenizer.files}
@@ -86,10 +86,6 @@ def _post_processor(value: Any, new: Mapping[int, int]) -> None:
     if isinstance(special, dict):
         for one in special.values():
             one["ids"] = [new[i] for i in one["ids"]]
-
-
-def _by_new_id(tokens: Mapping[str, Any], new: Mapping[int, int]) -> dict[str, Any]:
-    return {str(new[int(i)]): token for i, token in tokens.items() if int(i) in new}
 
 
 def _other_files(rules: Mapping[str, Any]) -> dict[str, str]:
