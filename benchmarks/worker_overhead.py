@@ -47,6 +47,8 @@ from distdbg.worker.page import STEPS as STEP_COUNT
 BOOT = Path(__file__).resolve().parent.parent / "distdbg" / "worker" / "boot.py"
 BUDGET_US, BOOT_BUDGET_MS = 20.0, 50.0
 STEPS = 40
+#: Some hooks are installed when the first pass over a loader begins or ends; a pass has 512 steps.
+_FIRST_PASS = 520
 
 Patch = tuple[Any, str, Any, Any]
 
@@ -111,7 +113,13 @@ def measure_steps(page: PageWriter, rounds: int, work: int, device: str, *, guar
     bus = Bus(watch, lambda _event, who, error: _fail(who, error))
     loop = steps(work, device)
     next(loop)
-    switch = Switch(lambda: _install(bus, page, guards=guards))
+
+    def install() -> None:
+        _install(bus, page, guards=guards)
+        for _ in range(_FIRST_PASS):
+            next(loop)
+
+    switch = Switch(install)
     numbers = torch.ones(64, device=device)
 
     def step() -> None:
@@ -149,10 +157,10 @@ def alternate(switch: Switch, call: Callable[[], object], rounds: int) -> dict[s
 
 def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
     """What a session does that costs a step."""
-    page.subscribe(bus)
+    model = LastModel()
+    page.subscribe(bus, model.seen)
     with tempfile.TemporaryDirectory() as folder:  # what is open stays
         CallLog(f"{folder}/00000").subscribe(bus, page)
-    model = LastModel(bus)
     if guards:
         context = GuardContext(rank=0, bus=bus, page=page, fact=lambda *_, **__: True, model=model.newest, modes={})
         GuardRunner(context, _fail).begin()

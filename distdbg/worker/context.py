@@ -34,8 +34,8 @@ class RankContext:
         )
         self.imports = ImportWatch(self._hook_failed)
         self.bus = Bus(self.imports, self.subscriber_failed)
-        self.page.subscribe(self.bus)
-        self.model = LastModel(self.bus)
+        self.model = LastModel()
+        self.page.subscribe(self.bus, self.model.seen)
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Send one of this rank's facts to the agent; False where it was dropped. Never blocks, never raises."""

@@ -7,8 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from distdbg.worker.hooks.bus import Bus
-
 _MOST_NAMES = 20
 #: What FSDP1, activation checkpointing and torch.compile put into the names of parameters.
 _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
@@ -17,15 +15,13 @@ _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.
 class LastModel:
     """The DDP or FSDP module that ran its forward last; it is not kept alive."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self) -> None:
         self._last: Callable[[], Any] = lambda: None
-        bus.subscribe("forward", self._seen)
 
-    def _seen(self, module: object) -> None:
+    def seen(self, module: object) -> None:
+        """`module` begins its forward. Never raises."""
         if self._last() is not module:
-            from _weakref import ref
-
-            self._last = ref(module)
+            self._last = weak_or_gone(module)
 
     def newest(self) -> Any:
         return self._last()

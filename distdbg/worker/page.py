@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
 _FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS, REPLAYS, _REPLAY_TIME, _OPTIMIZER_TIME = range(17, 24)
-_TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME}
+_WORDS = 24
+_TIME_OF = {BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME}
 
 _now = time.monotonic_ns
 
@@ -57,6 +58,8 @@ class PageWriter:
         LAYOUT.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 14)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
+        #: the page's counts, by their words: to read one in the page takes as long as to store two there
+        self._counts = [0] * _WORDS
         #: by what is counted, steps or backwards: the next number at which somebody is called
         self._due = {STEPS: [-1], BACKWARDS: [-1]}
         self._rings: dict[int, dict[Callable[[], object], int]] = {STEPS: {}, BACKWARDS: {}}
@@ -66,8 +69,8 @@ class PageWriter:
         words[_PHASE_SINCE] = _now()
         words[_PHASE] = code
 
-    def subscribe(self, bus: Bus) -> None:
-        """Keep the phase that the rank began last, and counts of events.
+    def subscribe(self, bus: Bus, seen: Callable[[object], object] = id) -> None:
+        """Keep the phase that the rank began last, and counts of events. `seen`: see forward_ticker.
 
         A phase ends with the next event: "forward" lasts until the backward, "backward" until the optimizer begins.
         "computing" is a rank that has a batch and has sent no event since: without DDP or FSDP its forward sends none.
@@ -76,7 +79,7 @@ class PageWriter:
             ("data", self.ticker(DATA, ASKS)),
             ("batch", self.ticker(COMPUTING, BATCHES)),
             ("data-end", self.ticker(OTHER, DATA_ENDS)),
-            ("forward", self.ticker(FORWARD, FORWARDS)),
+            ("forward", self.forward_ticker(seen)),
             ("backward", self.ticker(BACKWARD, BACKWARDS)),
             ("optimizer", self._optimizer_begins()),
             ("step", self.ticker(OTHER, STEPS)),
@@ -93,7 +96,7 @@ class PageWriter:
 
         One call, no attribute: 0.2 us. It keeps to the page that it was made for, also after `close`.
         """
-        words, now, since, at = self._words, _now, _PHASE_SINCE, _PHASE
+        words, counts, now, since, at = self._words, self._counts, _now, _PHASE_SINCE, _PHASE
         due, when = self._due.get(count or 0, [-1]), _TIME_OF.get(count or 0)
 
         def tick(_subject: object) -> None:
@@ -101,17 +104,12 @@ class PageWriter:
             words[at] = phase
 
         def tick_and_count(_subject: object) -> None:
-            words[count] += 1  # type: ignore[index]
+            counts[count] = words[count] = counts[count] + 1  # type: ignore[index]
             words[since] = now()
             words[at] = phase
 
-        def tick_count_and_time(_subject: object) -> None:
-            words[count] += 1  # type: ignore[index]
-            words[when] = words[since] = now()  # type: ignore[index]
-            words[at] = phase
-
         def tick_and_ring(_subject: object) -> None:
-            words[count] = number = words[count] + 1  # type: ignore[index]
+            counts[count] = words[count] = number = counts[count] + 1  # type: ignore[index]
             words[when] = words[since] = now()  # type: ignore[index]
             words[at] = phase
             if number == due[0]:
@@ -119,9 +117,20 @@ class PageWriter:
 
         if count is None:
             return tick
-        if count in self._due:
-            return tick_and_ring
-        return tick_and_count if when is None else tick_count_and_time
+        return tick_and_ring if count in self._due else tick_and_count
+
+    def forward_ticker(self, seen: Callable[[object], object] = id) -> Callable[[object], None]:
+        """The ticker of forwards. `seen` gets the module, and must not raise. A subscriber would cost 1 us more."""
+        words, counts, now, since, at = self._words, self._counts, _now, _PHASE_SINCE, _PHASE
+        count, when, phase = FORWARDS, _FORWARD_TIME, FORWARD
+
+        def forward_begins(module: object) -> None:
+            counts[count] = words[count] = counts[count] + 1
+            words[when] = words[since] = now()
+            words[at] = phase
+            seen(module)
+
+        return forward_begins
 
     def at_step(self, number: int, ring: Callable[[], object]) -> None:
         """Call `ring` once, when this step of the optimizer is counted; other steps cost no more.
@@ -139,10 +148,10 @@ class PageWriter:
         self._set_due(count)
 
     def _set_due(self, count: int) -> None:
-        self._due[count][0] = min((n for n in self._rings[count].values() if n > self._words[count]), default=-1)
+        self._due[count][0] = min((n for n in self._rings[count].values() if n > self._counts[count]), default=-1)
 
     def _ring(self, count: int) -> None:
-        due = [ring for ring, number in self._rings[count].items() if number == self._words[count]]
+        due = [ring for ring, number in self._rings[count].items() if number == self._counts[count]]
         for ring in due:
             del self._rings[count][ring]
         self._set_due(count)
@@ -151,26 +160,27 @@ class PageWriter:
 
     def reset_counts(self) -> None:
         """Count steps, batches and backwards from 0 again."""
-        self._words[STEPS] = self._words[BATCHES] = self._words[BACKWARDS] = 0
+        for count in (STEPS, BATCHES, BACKWARDS):
+            self._counts[count] = self._words[count] = 0
         for count, rings in self._rings.items():
             rings.clear()
             self._due[count][0] = -1
 
     def steps(self) -> int:
-        return self._words[STEPS]
+        return self._counts[STEPS]
 
     def batches(self) -> int:
-        return self._words[BATCHES]
+        return self._counts[BATCHES]
 
     def backwards(self) -> int:
-        return self._words[BACKWARDS]
+        return self._counts[BACKWARDS]
 
     def caller(self) -> Callable[[], None]:
         """A function that counts a call of torch.distributed; the phase does not change."""
-        words, now, count, at = self._words, _now, CALLS, _CALL_TIME
+        words, counts, now, count, at = self._words, self._counts, _now, CALLS, _CALL_TIME
 
         def call() -> None:
-            words[count] += 1
+            counts[count] = words[count] = counts[count] + 1
             words[at] = now()
 
         return call
@@ -187,34 +197,35 @@ class PageWriter:
 
     def _replayed(self) -> Callable[[object], None]:
         """Counts a replay of a CUDA graph; the phase does not change: parts of a step may be graphs."""
-        words, now, count, at = self._words, _now, REPLAYS, _REPLAY_TIME
+        words, counts, now, count, at = self._words, self._counts, _now, REPLAYS, _REPLAY_TIME
 
         def replay(_graph: object) -> None:
-            words[count] += 1
+            counts[count] = words[count] = counts[count] + 1
             words[at] = now()
 
         return replay
 
     def transfer(self) -> Callable[[], None]:
         """A function that counts a send or a receive."""
-        words = self._words
+        words, counts = self._words, self._counts
 
         def count() -> None:
-            words[_TRANSFERS] += 1
+            counts[_TRANSFERS] = words[_TRANSFERS] = counts[_TRANSFERS] + 1
 
         return count
 
     def pass_begins(self, iterator: Any) -> None:
         """A loader's iterator begins; it keeps the count itself, since passes can be nested and can end early."""
-        iterator._distdbg_begun = self._words[STEPS]
+        iterator._distdbg_begun = self._counts[STEPS]
 
     def pass_ends(self, iterator: Any) -> None:
         """The pass is complete: an epoch, where the optimizer made steps in it."""
-        if self._words[STEPS] > getattr(iterator, "_distdbg_begun", self._words[STEPS]):
-            self._words[_EPOCHS] += 1
+        steps = self._counts[STEPS]
+        if steps > getattr(iterator, "_distdbg_begun", steps):
+            self._counts[_EPOCHS] = self._words[_EPOCHS] = self._counts[_EPOCHS] + 1
 
     def epochs(self) -> int:
-        return self._words[_EPOCHS]
+        return self._counts[_EPOCHS]
 
     def user_step(self, step: int | None) -> None:
         """The script's own count; None increments it. A number of more than 64 bits raises ValueError."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from distdbg.protocol.page import MAGIC, PAGE_BYTES, read_page
-from distdbg.worker.page import BACKWARD, BACKWARDS, DATA, FORWARD, FORWARDS, OTHER, STEPS, PageWriter
+from distdbg.worker.page import BACKWARD, BACKWARDS, DATA, OTHER, STEPS, PageWriter
 
 
 def written(tmp_path) -> tuple[PageWriter, Path]:
@@ -27,7 +27,7 @@ def test_what_is_written_is_read(tmp_path):
     assert (page.backwards, page.step, page.user_step, page.phase) == (1, 300, 42, "other")
     assert page.heard == 1 + 300 + 42
     assert first.backward_ns == 0 < page.backward_ns <= page.step_ns and page.forward_ns == 0
-    writer.ticker(FORWARD, FORWARDS)(None)
+    writer.forward_ticker()(None)
     again = read_page(path.read_bytes())
     assert (again.forwards, again.phase, again.backward_ns) == (1, "forward", page.backward_ns)
     assert again.forward_ns == again.phase_ns

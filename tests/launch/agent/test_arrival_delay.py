@@ -8,7 +8,7 @@ from distdbg.launch.agent.timing import ArrivalDelay, behind_first
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import read_page
 from distdbg.worker import page
-from distdbg.worker.page import BACKWARD, BACKWARDS, FORWARD, FORWARDS, OTHER, STEPS, PageWriter
+from distdbg.worker.page import BACKWARD, BACKWARDS, OTHER, STEPS, PageWriter
 
 MS = 1_000_000
 
@@ -68,12 +68,13 @@ def node(tmp_path, monkeypatch):
 
     def step(missing=(), **late):
         begun = now[0]
-        for gate, phase, count in (("forward", FORWARD, FORWARDS), ("backward", BACKWARD, BACKWARDS)):
+        for gate in ("forward", "backward"):
             begun += 10 * MS
             for n, writer in enumerate(writers):
                 now[0] = begun + late.get(f"{gate}_{n}", 0) * MS
                 if n not in missing:
-                    writer.ticker(phase, count)(None)
+                    tick = writer.forward_ticker() if gate == "forward" else writer.ticker(BACKWARD, BACKWARDS)
+                    tick(None)
         clock._tick()
         now[0] = begun + 100 * MS
         for writer in writers:
