@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from distdbg.model import grouped
+
 #: Descriptions of groups whose members each have another part of the model: `mesh_pp`, PIPELINE_MODEL_PARALLEL_GROUP.
 _PIPELINE = re.compile(r"(?:^|_)pp(?:_|$)|pipe", re.IGNORECASE)
 
@@ -47,10 +49,8 @@ def representatives(groups: Iterable[FormedGroup], size: int, most: int) -> tupl
     known = [*groups, FormedGroup("", tuple(range(size)))]
     shapes = {group.shape for group in known if group.transfers}
     known = [replace(group, transfers=group.transfers or group.shape in shapes) for group in known]
-    of_rank: dict[int, list[FormedGroup]] = {}
-    for group in sorted(known, key=lambda group: (not group.is_pipeline, len(group.ranks))):
-        for rank in group.ranks:
-            of_rank.setdefault(rank, []).append(group)
+    known.sort(key=lambda group: (not group.is_pipeline, len(group.ranks)))
+    of_rank = grouped((rank, group) for group in known for rank in group.ranks)
     chosen = [0]
     for rank in chosen:  # it grows
         wanted = (member for group in of_rank.get(rank, ()) for member in _roles(group))

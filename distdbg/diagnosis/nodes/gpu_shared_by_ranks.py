@@ -8,7 +8,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.findings import entry
-from distdbg.model import Citation, Finding, fold_ranks
+from distdbg.model import Citation, Finding, fold_ranks, grouped
 
 
 @rule("gpu-shared-by-ranks")
@@ -20,10 +20,7 @@ def gpu_shared_by_ranks(run: RunEvidence) -> Iterator[Finding]:
 
 
 def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
-    on: dict[int, list[GpuCourse]] = {}
-    for gpu in gpus:
-        for rank in gpu.ranks:
-            on.setdefault(rank, []).append(gpu)
+    on = grouped((rank, gpu) for gpu in gpus for rank in gpu.ranks)
     for gpu in gpus:
         only = [rank for rank in gpu.ranks if len(on[rank]) == 1]
         beside = [r for r in gpu.ranks if any(own is not gpu and own.ranks == (r,) for own in on[r])]

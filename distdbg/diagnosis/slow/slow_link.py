@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
@@ -12,7 +11,7 @@ from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import Preflight
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Finding
+from distdbg.model import Citation, Finding, grouped
 
 Pair = tuple[str, str]
 Rates = Mapping[Pair, Sequence[float]]
@@ -35,9 +34,7 @@ def slow_link(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "use network {}") -> Iterable[Finding]:
     """Those on the slower side, where there are two."""
-    sides: dict[str, list[int]] = defaultdict(list)
-    for rank, what in said.items():
-        sides[what].append(rank)
+    sides = grouped((what, rank) for rank, what in said.items())
     slow = next((name for name in ("Socket", "without") if name in sides), None)
     if slow is None or len(sides) < 2:
         return

@@ -15,6 +15,7 @@ from typing import Literal
 
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.recorder.log import GroupLog, Signatures
+from distdbg.model import grouped
 
 _NEWEST = 500
 _FEWEST = 10
@@ -155,9 +156,7 @@ def _clocks(
     arrival at this one, and so two hosts bound each other's clock. Operations that are begun without waiting for the
     one before widen the offset by what a rank is late, which then stays unseen.
     """
-    by_host: dict[str, list[GroupLog]] = defaultdict(list)
-    for rank, log in logs.items():
-        by_host[hosts.get(rank, "")].append(log)
+    by_host = grouped((hosts.get(rank, ""), log) for rank, log in logs.items())
     reference, *others = sorted(by_host)
     ahead: dict[str, int] = {reference: 0}
     error = 0

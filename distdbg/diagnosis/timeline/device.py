@@ -6,13 +6,13 @@ for. The flight recorder of ProcessGroupNCCL does. On gloo host and device are o
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.log import Signatures, Transfer
+from distdbg.model import grouped
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,7 @@ def stuck_devices(
     only those are named that are known not to have started it. An operation that is queued behind an older one of
     another group is not among them: that one is the rank's oldest.
     """
-    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for rank, operation in opened.items():
-        if not operation.transfers:
-            waiting[operation.group, operation.sequence].append(rank)
+    waiting = grouped(((one.group, one.sequence), rank) for rank, one in opened.items() if not one.transfers)
     found: dict[int, OpenOperation] = {}
     for (number, sequence), ranks in waiting.items():
         group, signature = known[number], opened[ranks[0]].signature

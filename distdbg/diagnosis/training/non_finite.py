@@ -8,7 +8,7 @@ from typing import Any
 from distdbg.diagnosis.guards import Facts, facts, observe, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.model import Finding
+from distdbg.model import Finding, grouped
 
 #: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
 _OWN = ("module", "before", "near", "data", "loss", "losses")
@@ -45,10 +45,7 @@ def _saved(one: GuardFact, found: Facts) -> str:
         return ""
     because = dump.get("because")
     because = because if isinstance(because, dict) else {}
-    missing: dict[str, list[str]] = {}
-    for name, why in because.items():
-        if name != "script.py":
-            missing.setdefault(str(why), []).append(str(name))
+    missing = grouped((str(why), str(name)) for name, why in because.items() if name != "script.py")
     if missing:
         why = "; ".join(f"without {' and '.join(names)}, because {why}" for why, names in missing.items())
         return f" What could be saved is in {folder} of the run, {why}."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.nccl_ras import Communicator, behind, unreachable
+from distdbg.model import grouped
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,5 @@ def went_on(dump: Dump) -> set[int]:
 
 
 def _launched(communicators: tuple[Communicator, ...]) -> dict[int, list[tuple[str, dict[str, int]]]]:
-    found: dict[int, list[tuple[str, dict[str, int]]]] = {}
-    for communicator in sorted(communicators, key=lambda one: one.name):
-        for rank in communicator.ranks:
-            found.setdefault(rank.pid, []).append((communicator.name, dict(rank.launched)))
-    return found
+    in_order = sorted(communicators, key=lambda one: one.name)
+    return grouped((rank.pid, (one.name, dict(rank.launched))) for one in in_order for rank in one.ranks)

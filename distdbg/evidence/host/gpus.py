@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.jsonl import dicts, integer, number, text
+from distdbg.model import grouped
 
 #: Looks on end at which something has to be so: every ten seconds there is one.
 STEADY = 3
@@ -54,11 +55,7 @@ def gpu_courses(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[GpuCour
 
 
 def _course(index: int, looks: Sequence[Mapping[str, Any]]) -> GpuCourse:
-    by_reason: dict[str, list[Mapping[str, Any]]] = {}
-    for gpu in looks:
-        for word in _list(gpu.get("throttle")):
-            if isinstance(word, str):
-                by_reason.setdefault(word, []).append(gpu)
+    by_reason = grouped((word, gpu) for gpu in looks for word in _list(gpu.get("throttle")) if isinstance(word, str))
     slowed = {}
     for word, those in by_reason.items():
         heat = [value for gpu in those if (value := integer(gpu, "temperature")) is not None]

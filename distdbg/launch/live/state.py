@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import integer
+from distdbg.model import grouped
 from distdbg.protocol.agent_events import LOST
 
 
@@ -116,10 +117,7 @@ class RunState:
         lost = [gpu for gpu in gpus if gpu.get("because") in LOST]
         gone = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in lost if not gpu.get("ranks")]
         node.faults = (*(words for words in node.faults if words.startswith("Xid")), *gone)
-        by_rank: dict[int, list[Mapping[str, Any]]] = {}
-        for gpu in gpus:
-            for rank in gpu.get("ranks", ()):
-                by_rank.setdefault(rank, []).append(gpu)
+        by_rank = grouped((rank, gpu) for gpu in gpus for rank in gpu.get("ranks", ()))
         for number, own in by_rank.items():
             _place_gpus(self._rank(node_rank, {"rank": number}), own, node.first_errors)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from distdbg.model import grouped
 from distdbg.report.page.curves import below, between, line
 
 WIDTH, HEIGHT = 1000.0, 32.0
@@ -142,11 +143,7 @@ def _x(column: int) -> float:
 
 
 def _by_column(columns: Iterable[_Columns]) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for own in columns:
-        for column, value in own.items():
-            found.setdefault(column, []).append(value)
-    return dict(sorted(found.items()))
+    return dict(sorted(grouped(point for own in columns for point in own.items()).items()))
 
 
 def _together(columns: Sequence[_Columns], scale: _Scale, said: Callable[[float], str]) -> CurveRow:

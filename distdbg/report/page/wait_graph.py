@@ -113,9 +113,7 @@ def _layout(count: int, pairs: set[tuple[int, int]]) -> tuple[list[tuple[float, 
     deepest = max(steps)
     if deepest == 0 and count > 1:
         return _circle(_along(count, pairs))
-    layers: dict[int, list[int]] = defaultdict(list)
-    for node, depth in enumerate(steps):
-        layers[depth].append(node)
+    layers = grouped((depth, node) for node, depth in enumerate(steps))
     return _columns(count, layers) if deepest == 1 else _rows(count, layers)
 
 

@@ -41,7 +41,7 @@ _KINDS = "layer_types"
 def uniform_layout(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], layers: int | None, keep: str
 ) -> dict[str, Any] | None:
-    """What a probe would say of this model (see `probe.report.as_json`); None where only a probe can know.
+    """What a probe would say of this model (see `probe.task.as_json`); None where only a probe can know.
 
     Raises UsageError where `keep` names a layer that is not there.
     """
