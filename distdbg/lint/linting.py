@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.findings import catalogue
@@ -25,9 +25,17 @@ _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*
 Piece = tuple[str, int]
 
 
+#: a function: path, and the line of its `def`
+CalledFunction = tuple[str, int]
+
+
 @dataclass(frozen=True)
 class FoundHit:
+    """`cited` are the statements that hold what it cites; `ways` the functions it is in, or that lead to it."""
+
     piece: Piece
+    cited: frozenset[Piece]
+    ways: frozenset[CalledFunction]
     at: tuple[int, int]
     finding: Finding
     fix: Insert | None
@@ -38,15 +46,29 @@ class FoundHit:
 class FileRun:
     """What one file shows, joined with what it calls from others; it can be sent to another process, and kept.
 
-    `uses` are the statements of other files that it was joined with; `consulted` the files that all this depends on.
-    `unreadable` says why there is no more.
+    `uses` are the statements of other files that it was joined with, `calls` the functions in them that code of another
+    file calls; `asked` the ids of the rules that ran. `consulted` are the files that all this depends on. `unreadable`
+    says why there is no more.
     """
 
     path: str
     hits: tuple[FoundHit, ...] = ()
     uses: frozenset[Piece] = frozenset()
+    calls: frozenset[CalledFunction] = frozenset()
+    asked: frozenset[str] = frozenset()
     consulted: frozenset[str] = frozenset()
     unreadable: str = ""
+
+    def judges(self, hit: FoundHit) -> bool:
+        """Is its silence about the hit of a file that it uses a verdict? It must see what the hit cites, and a caller.
+
+        A hit outside functions needs no caller.
+        """
+        return (
+            hit.finding.id in self.asked
+            and hit.cited <= self.uses
+            and (not hit.ways or not self.calls.isdisjoint(hit.ways))
+        )
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,8 @@ def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
 def lint_text(path: str, text: str, wanted: Collection[str] | None = None) -> Linted:
     """Lints one file by itself; `wanted` are the ids to report, None for all. Raises UnreadableScript."""
     modules = Modules({path: text})
-    return _linted([f for f in _run(modules, modules.joined(path), {}) if wanted is None or f.finding.id in wanted])
+    run = _run(modules, modules.joined(path), {})
+    return _linted([f for f in run.hits if wanted is None or f.finding.id in wanted])
 
 
 def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) -> dict[str, Linted | UnreadableScript]:
@@ -93,43 +116,38 @@ class FilesLinter:
             if not self._modules.about_training(path):
                 check_readable(self._texts[path])
                 return FileRun(path, consulted=own)
-            joined = self._modules.joined(path)
-            hits = tuple(_run(self._modules, joined, self._silences))
+            return _run(self._modules, self._modules.joined(path), self._silences)
         except UnreadableScript as error:
             return FileRun(path, consulted=own, unreadable=str(error))
-        uses = frozenset((file, place) for file, places in joined.imported.items() for place in places)
-        return FileRun(path, hits, uses, joined.consulted | own)
 
 
 def combined(runs: Iterable[FileRun], wanted: Collection[str] | None) -> dict[str, Linted | UnreadableScript]:
     """What is reported of each file, by path.
 
-    A function that others import is judged as those see it that nobody imports in turn: they know who calls it.
+    A function that others import is judged as those see it that nobody imports in turn: they know who calls it. One
+    that they import and do not call is judged as its own file sees it.
     """
     by_path = {run.path: run for run in runs}
     results: dict[str, Linted | UnreadableScript] = {
         path: UnreadableScript(run.unreadable) for path, run in by_path.items() if run.unreadable
     }
-    hits = {p: [f for f in r.hits if wanted is None or f.finding.id in wanted] for p, r in by_path.items()}
-    kept = _as_the_outermost_see_it(hits, {p: r.uses for p, r in by_path.items()})
+    kept = _as_the_outermost_see_it(by_path, wanted)
     for path in by_path:
         results.setdefault(path, _linted(kept.get(path, [])))
     return {path: results[path] for path in by_path}
 
 
-def _as_the_outermost_see_it(
-    runs: Mapping[str, Sequence[FoundHit]], uses: Mapping[str, Set[Piece]]
-) -> dict[str, list[FoundHit]]:
+def _as_the_outermost_see_it(runs: Mapping[str, FileRun], wanted: Collection[str] | None) -> dict[str, list[FoundHit]]:
     users: dict[Piece, set[str]] = defaultdict(set)
-    for path, pieces in uses.items():
-        for piece in pieces:
+    for path, run in runs.items():
+        for piece in run.uses:
             users[piece].add(path)
-    leads_to = {path: {where for where, _ in pieces} for path, pieces in uses.items()}
+    leads_to = {path: {where for where, _ in run.uses} for path, run in runs.items()}
     kept: dict[str, dict[tuple[object, ...], FoundHit]] = defaultdict(dict)
-    for path, found in runs.items():
-        for one in found:
-            further = any(path in leads_to[user] and user not in leads_to[path] for user in users[one.piece])
-            if not further:
+    for path, run in runs.items():
+        for one in run.hits if wanted is None else [f for f in run.hits if f.finding.id in wanted]:
+            outer = (user for user in users[one.piece] if path in leads_to[user] and user not in leads_to[path])
+            if not any(runs[user].judges(one) for user in outer):
                 kept[one.piece[0]].setdefault((one.finding.id, one.at), one)
     return {path: sorted(its.values(), key=lambda f: (f.at, f.finding.id)) for path, its in kept.items()}
 
@@ -140,30 +158,41 @@ def _linted(found: Sequence[FoundHit]) -> Linted:
     return Linted(tuple(f.finding for f in said), fixes, len(found) - len(said))
 
 
-def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> list[FoundHit]:
+def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> FileRun:
     """Every hit in a script and in what it was joined with."""
+    uses = frozenset((file, place) for file, places in joined.imported.items() for place in places)
+    consulted = joined.consulted | {joined.path}
     rules = [rule for rule in all_rules() if met(rule.needs, joined.words)]
     if not rules or not modules.about_training(joined.path):
-        return []  # asked before anything costly
+        return FileRun(joined.path, uses=uses, consulted=consulted)  # asked before anything costly
     found: dict[tuple[int, int, str], FoundHit] = {}
     try:
-        script = modules.script(joined)
-        context = Context(script)
+        context = Context(modules.script(joined))
         for rule in rules:
             for hit in rule.hits(context):
                 at = (*place(hit.node), rule.doc.id)
                 if at not in found:
-                    found[at] = _found(rule.doc, hit, script, silences)
+                    found[at] = _found(rule.doc, hit, context, silences)
+        calls = frozenset(_called_from_elsewhere(context)) if uses else frozenset()
     except (RecursionError, MemoryError):
         raise UnreadableScript("its expressions are nested too deeply") from None
-    return [found[at] for at in sorted(found)]
+    hits = tuple(found[at] for at in sorted(found))
+    return FileRun(joined.path, hits, uses, calls, frozenset(rule.doc.id for rule in rules), consulted)
 
 
-def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silence]) -> FoundHit:
+def _called_from_elsewhere(context: Context) -> Iterator[CalledFunction]:
+    script = context.script
+    for function, calls in context.values.callers.items():
+        file = script.file_of(function)
+        if file is not script.file and any(script.file_of(call) is not file for call in calls):
+            yield file.path, function.lineno
+
+
+def _found(doc: FindingDoc, hit: Hit, context: Context, silences: dict[str, _Silence]) -> FoundHit:
+    script = context.script
     file = script.file_of(hit.node)
     if file.path not in silences:
         silences[file.path] = _Silence(file.text)
-    outermost = next((o for o in (hit.node, *script.above(hit.node)) if script.parents.get(o) is file.tree), None)
     finding = Finding(
         doc.id,
         hit.severity or doc.severity,
@@ -174,7 +203,17 @@ def _found(doc: FindingDoc, hit: Hit, script: Script, silences: dict[str, _Silen
         evidence=tuple(_citation(node, why, script) for node, why in ((hit.node, ""), *hit.related)),
     )
     silenced = silences[file.path].covers(doc.id, hit.node, script)
-    return FoundHit((file.path, file.places.get(outermost, -1)), place(hit.node), finding, hit.fix, silenced)
+    cited = frozenset(_piece(node, script) for node in (hit.node, *(node for node, _ in hit.related)))
+    functions = [f for way in context.values.ways_to(hit.node) if (f := script.function_of(way)) is not None]
+    ways = frozenset((script.file_of(f).path, f.lineno) for f in functions)
+    return FoundHit(_piece(hit.node, script), cited, ways, place(hit.node), finding, hit.fix, silenced)
+
+
+def _piece(node: ast.AST, script: Script) -> Piece:
+    """The statement at the top of a file that holds the node."""
+    file = script.file_of(node)
+    outermost = next((o for o in (node, *script.above(node)) if script.parents.get(o) is file.tree), None)
+    return file.path, file.places.get(outermost, -1)
 
 
 def _citation(node: ast.AST, why: str, script: Script) -> Citation:

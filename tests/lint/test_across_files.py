@@ -100,3 +100,65 @@ def test_nothing_is_said_of_what_only_some_ranks_have() -> None:
     }
     results = lint_files(everywhere)
     assert [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
+
+
+def remarks(texts: dict[str, str]) -> set[tuple[str, int | None, str]]:
+    """Whatever is found, of severity info, too."""
+    results = [r for r in lint_files(texts).values() if isinstance(r, Linted)]
+    return {(f.evidence[0].path, f.evidence[0].line, f.id) for r in results for f in r.findings}
+
+
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        ("print(KEEPERS, Keeper)", True),  # knows the class, and calls nothing of it
+        ("Keeper().prepare()", True),  # calls something else of it
+        ("if dist.get_rank() == 0:\n    keeper = Keeper()\n    keeper.run(model)", False),  # which calls what saves
+    ],
+)
+def test_a_file_that_imports_a_class_judges_only_what_it_calls(use: str, *, kept: bool) -> None:
+    keeper = """\
+import torch
+import torch.distributed as dist
+
+KEEPERS = []
+rank = dist.get_rank()
+
+
+class Keeper:
+    def prepare(self):
+        print(rank)
+
+    def run(self, model):
+        self.keep(model)
+
+    def keep(self, model):
+        torch.save(model.state_dict(), 'model.pt')
+"""
+    found_alone = {("keeper.py", 16, "checkpoint-race")}
+    assert remarks({"keeper.py": keeper}) == found_alone
+    user = f"import torch.distributed as dist\nfrom keeper import KEEPERS, Keeper\n\n{use}\n"
+    assert remarks({"keeper.py": keeper, "train.py": user}) == (found_alone if kept else set())
+
+
+def test_a_file_that_does_not_reach_what_a_finding_cites_does_not_judge_it() -> None:
+    steps = """\
+def update(optimizer, scheduler):
+    scheduler.step()
+    optimizer.step()
+
+
+def main(model, loader, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    for epoch in range(epochs):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).backward()
+            update(optimizer, scheduler)
+"""
+    texts = {"steps.py": f"import torch\n\n\n{steps}"}
+    found_alone = remarks(texts)
+    assert {name for _, _, name in found_alone} == {"scheduler-before-optimizer"}
+    other = "import torch\nfrom steps import update\n\n\ndef other(a, b):\n    update(a, b)\n"
+    assert remarks(texts | {"other.py": other}) == found_alone
