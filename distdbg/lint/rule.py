@@ -87,8 +87,12 @@ class Context:
         """Frameworks that drive the loop of this file, by what the file uses of them and not by what it imports."""
         found: set[str] = set()
         script = self.script
-        bases = {script.dotted(b) for c in script.all(ast.ClassDef) for b in c.bases if not script.linked(b)}
-        if any(re.search(r"(?:Lightning(?:Data)?Module|LightningFlow)$", b) for b in bases):
+        classes: list[ast.ClassDef] = script.all(ast.ClassDef)
+        bases = {script.dotted(b) for c in classes for b in c.bases if not script.linked(b)}
+        own = {script.dotted(b) for c in classes if script.file_of(c) is script.file for b in c.bases}
+        if any(re.search(r"(?:LightningModule|LightningFlow)$", b) for b in bases):
+            found.add("lightning")
+        if any(b.endswith("LightningDataModule") for b in own):  # one of another file serves other loops, too
             found.add("lightning")
         for call, name in script.call_names.items():
             its = _framework(name)

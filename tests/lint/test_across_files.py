@@ -162,3 +162,48 @@ def main(model, loader, epochs):
     assert {name for _, _, name in found_alone} == {"scheduler-before-optimizer"}
     other = "import torch\nfrom steps import update\n\n\ndef other(a, b):\n    update(a, b)\n"
     assert remarks(texts | {"other.py": other}) == found_alone
+
+
+def test_a_seed_that_a_helper_draws_if_none_is_given_is_not_drawn_by_its_caller() -> None:
+    main = """\
+import torch.distributed as dist
+from seeds import set_seed
+
+
+def main(args):
+    dist.init_process_group("nccl")
+    set_seed(args.seed)
+    print(dist.get_rank())
+"""
+    helper = """\
+import os
+
+import torch
+
+
+def set_seed(seed):
+    {test}seed = int.from_bytes(os.urandom(2), "big")
+    torch.manual_seed(seed)
+"""
+    same = ("main.py", 7, "seeds-identical")
+    assert same in remarks({"main.py": main})
+    assert same in remarks({"main.py": main, "seeds.py": helper.format(test="if seed == -1:\n        ")})
+    assert same not in remarks({"main.py": main, "seeds.py": helper.format(test="")})
+
+
+def test_a_data_module_of_another_file_leaves_the_loop_to_this_one() -> None:
+    data = "import lightning.pytorch as pl\nimport torch\n\n\nclass Data(pl.LightningDataModule):\n    batch = 3\n"
+    train = SAVES.replace("\n\n\n", "\nimport torch.distributed as dist\nfrom data import Data\n\n\n") + (
+        "\n\ndef main(model):\n    print(Data.batch, dist.get_rank())\n    save(model)\n"
+    )
+    race = {("train.py", 7, "checkpoint-race")}
+    assert remarks({"train.py": train}) == remarks({"train.py": train, "data.py": data}) == race
+    assert remarks({"train.py": train + data}) == set()
+
+
+def test_every_caller_of_a_helper_that_saves_is_named() -> None:
+    twice = CALLS.format(module="helper", name="save", guard="") + "save(model)\n"
+    helper = lint_files({"helper.py": SAVES, "train.py": twice})["helper.py"]
+    assert isinstance(helper, Linted)
+    cited = [(c.path, c.line) for f in helper.findings for c in f.evidence]
+    assert cited == [("helper.py", 5), ("train.py", 7), ("train.py", 8)]

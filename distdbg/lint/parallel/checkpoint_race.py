@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import collective
@@ -15,6 +16,9 @@ from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
 NEEDS = (WRITE_WORDS, (RANK_WORDS, re.compile(r"^(?:Accelerator|Dataset)$", re.IGNORECASE)))
+
+#: callers of a helper that a hit names
+_MOST_CALLERS = 3
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -42,18 +46,17 @@ def check(context: Context) -> Iterator[Hit]:
             _text(context, write),
             "likely" if sure else "possible",
             severity="warning" if sure else "info",
-            related=tuple(_called_by(context, write)),
+            related=tuple(islice(_called_by(context, write), _MOST_CALLERS)),
         )
 
 
 def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
-    """A call in another file that leads to this helper on every rank: that is where a reader mends it."""
+    """Calls in other files that lead to this helper on every rank: that is where a reader mends it."""
     function = context.script.function_of(write.call)
     for call in context.values.callers.get(function, []) if function is not None else ():
         elsewhere = context.script.file_of(call) is not context.script.file_of(write.call)
         if elsewhere and not context.ranks.guarded(call):
             yield call, "called here, by every rank"
-            return
 
 
 def _by_data_sets(context: Context) -> Iterator[Hit]:

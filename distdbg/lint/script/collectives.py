@@ -46,7 +46,7 @@ _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 def collective(context: Context, call: ast.Call) -> str:
     """What the call is called if it is a collective of all ranks, else nothing."""
     last = context.script.last_names[call]
-    if last[-8:] == "_barrier" and _BARRIER.match(last) and not context.values.callees(call):
+    if last[-8:] == "_barrier" and _BARRIER.match(last) and _may_wait(context, call):
         return last
     return _collective(context, call) if last in _LAST else ""
 
@@ -75,11 +75,19 @@ def _collective(context: Context, call: ast.Call) -> str:
 
 
 def _of_a_project(context: Context, call: ast.Call, name: str, last: str) -> bool:
-    """`from .distributed import barrier`: by its name, where the file that has it is not in sight."""
+    """`from .distributed import barrier`: by its name, unless its file is in sight and shows that it is none."""
     if last not in _UNMISTAKABLE and last != "barrier":
         return False
     module = name.rpartition(".")[0]
-    return _DISTRIBUTED.search(module) is not None and not context.values.callees(call) and not _of_a_group(call, last)
+    return _DISTRIBUTED.search(module) is not None and _may_wait(context, call) and not _of_a_group(call, last)
+
+
+def _may_wait(context: Context, call: ast.Call) -> bool:
+    """What it runs is not in sight, or calls torch.distributed: `if initialized(): dist.barrier()`, too."""
+    functions = context.values.callees(call)
+    inner = (c for function in functions for c in context.script.within(function, ast.Call))
+    names = (context.script.call_names[c] for c in inner if context.script.last_names[c] in _OF_TORCH)
+    return not functions or any(name.startswith("torch.distributed.") for name in names)
 
 
 def _of_a_whole_model(context: Context, call: ast.Call) -> bool:

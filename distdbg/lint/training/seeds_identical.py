@@ -55,7 +55,17 @@ def _differs(context: Context, call: ast.Call) -> bool:
         return True
     key = context.values.key(call.args[0])
     bound: list[ast.expr] = []
+    always = not _is_parameter(context, call.args[0])
     for assigned in context.script.all(ast.Assign, ast.AugAssign) if key is not None else ():
         targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
-        bound += [assigned.value] if any(context.values.key(t) == key for t in targets) else []
-    return any(map(context.ranks.mentions, bound)) or (bool(bound) and all(names_in(b) & _DRAWN for b in bound))
+        if any(context.values.key(t) == key for t in targets):
+            bound.append(assigned.value)
+            always = always or not any(isinstance(outer, ast.If) for outer in context.script.above(assigned))
+    drawn = bool(bound) and always and all(names_in(b) & _DRAWN for b in bound)
+    return drawn or any(map(context.ranks.mentions, bound))
+
+
+def _is_parameter(context: Context, seed: ast.expr) -> bool:
+    """`def set_seed(seed): if seed == -1: seed = …`: what it draws itself is not what it is given."""
+    function = context.script.function_of(seed)
+    return function is not None and isinstance(seed, ast.Name) and seed.id in {a.arg for a in function.args.args}
