@@ -143,7 +143,7 @@ def test_with_torchs_pipe(gpus, launcher, tmp_path):
     assert "number 2 in the default group" in report["findings"][0]["cause"], report
 
 
-@pytest.mark.parametrize(("ras", "sure"), [("1", "certain"), ("0", "possible")], ids=["NCCL counts", "stacks alone"])
+@pytest.mark.parametrize(("ras", "sure"), [("1", "likely"), ("0", "possible")], ids=["NCCL counts", "stacks alone"])
 def test_without_it_the_next_time_is_told(gpus, ras, sure):
     *early, (done, report) = dumps_of(gpus, LEAVES_OUT, {"NCCL_RAS_ENABLE": ras})
     assert not any(roots_of(one) for _, one in early)
