@@ -132,7 +132,7 @@ def sides_text(sides: Iterable[tuple[str, tuple[int, ...]]]) -> str:
 
 _MOST = 160
 _MOST_TOLD = 3
-REMEDY = (
+REMEDY_OF_WHAT_RAISED = (
     "Mend what raised. A rank that fails alone should end: torchrun then ends the others. No collective belongs into "
     "an `except` or a `finally`, nor a wait for the other ranks."
 )

@@ -7,7 +7,17 @@ from dataclasses import asdict
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
-from distdbg.diagnosis.hang._stuck import REMEDY, citations, handled, raised, short, sides_text, since, step, waited
+from distdbg.diagnosis.hang._stuck import (
+    REMEDY_OF_WHAT_RAISED,
+    citations,
+    handled,
+    raised,
+    short,
+    sides_text,
+    since,
+    step,
+    waited,
+)
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart
@@ -38,7 +48,7 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
         confidence="likely" if not found.sure or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
         cause=" ".join(filter(None, cause)),
-        remedy=REMEDY if _error(evidence, found) else remedy,
+        remedy=REMEDY_OF_WHAT_RAISED if _error(evidence, found) else remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),
         step=step(hang, found.ranks),
