@@ -122,6 +122,7 @@ def test_a_checkpoint_is_resumed_on_more_ranks(rehearse, tmp_path, kept):
             if kept == "dcp"
             else "torch.save({'rank': rank}, f'{folder}/{rank}.pt')\n"
         )
+        + "dist.destroy_process_group()\n"  # the root of DCP's last broadcast must not leave before the others have it
     )
     line = next(n for n, text in enumerate(script.split("\n"), 1) if "torch.load(" in text or "dcp.load(" in text)
     done, report = rehearse(script, "--resume", "3", "--resume-with=--resume")
