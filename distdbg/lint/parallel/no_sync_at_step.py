@@ -102,7 +102,7 @@ def _turn(context: Context, test: ast.expr, holds: bool) -> _Turn | None:
 
 def _remainder(node: ast.BinOp, *, picked: bool) -> _Turn | None:
     counter, plus = _plus(node.left)
-    every = last_word(node.right)
+    every = str(node.right.value) if isinstance(node.right, ast.Constant) else last_word(node.right)
     return _Turn(counter, plus, every, picked) if counter and every else None
 
 
