@@ -11,8 +11,10 @@ from distdbg.lint.script.collectives import collective
 from distdbg.lint.script.script import FUNCTIONS, last_word, names_in
 
 #: helpers that reduce over the ranks, by their names
-REDUCTIONS = re.compile(r"^(?:all_)?reduce_(?:mean|sum|value|tensor|dict)\($|^barrier\($")
-_REDUCES = re.compile(r"^(?:all_)?reduce_(?:mean|sum|value|tensor|dict)$")
+_REDUCER = r"(?:all_)?reduce_(?:mean|sum|value|tensor|dict)"
+_REDUCES = re.compile(rf"^{_REDUCER}$")
+#: words without which no rank enters a collective by its own data
+REDUCTIONS = re.compile(rf"^(?:{_REDUCER}|barrier)\($")
 #: words without which no test is about a rank's own data
 BY_DATA_WORDS = re.compile(r"^(?:nonzero|argwhere|masked_select|where|done)\($")
 _SELECTS = {"nonzero", "argwhere", "masked_select", "where"}

@@ -52,8 +52,8 @@ class Roles:
     def _role(self, node: ast.expr, kind: str, annotation: str, name: re.Pattern[str]) -> Role:
         sites = self.values.sites(node)
         if sites:
-            torchs = all(self._of_torch(site, kind) for site in sites)
-            return Role(held=torchs or all(self._inherits(site, kind) for site in sites), of_torch=torchs)
+            of_torch = all(self._of_torch(site, kind) for site in sites)
+            return Role(held=of_torch or all(self._inherits(site, kind) for site in sites), of_torch=of_torch)
         bound = self.values.assignments(node)
         if bound and not all(isinstance(a.value, (ast.Name, ast.Attribute, ast.Call)) for a in bound):
             return Role()

@@ -26,14 +26,14 @@ _EVALUATES_A_BATCH = re.compile(
 )
 
 #: a model that another one learns from: nothing trains it
-_TEACHER = re.compile(
-    r"^_?(?:teacher(?:_(?:model|net|network|encoder))?|(?:ref|reference|ema|frozen)_(?:model|net|network|policy|encoder))$"
-)
+_PART = r"(?:model|net|network|policy|encoder)"
+_TEACHER_NAME = rf"_?(?:teacher(?:_(?:model|net|network|encoder))?|(?:ref|reference|ema|frozen)_{_PART})"
+_TEACHER = re.compile(rf"^{_TEACHER_NAME}$")
 #: a method that writes a text or draws a sample
 _GENERATES = re.compile(r"^(?:generate|sample)(?:_|$)")
 
 #: without these words there is nothing to check
-NEEDS = (re.compile(rf"^eval\($|^train\($|^(?:model|net|network|forward)\($|{_TEACHER.pattern[:-1]}\($"),)
+NEEDS = (re.compile(rf"^eval\($|^train\($|^(?:model|net|network|forward)\($|^{_TEACHER_NAME}\($"),)
 #: what a model is called, where its constructor is not in sight
 _MODEL = re.compile(r"^_?(?:model|net|network)$")
 #: methods that run a model
