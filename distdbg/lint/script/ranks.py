@@ -154,9 +154,10 @@ class Ranks:
             block = getattr(outer, name, None)
             if not isinstance(block, list):
                 continue
-            for place, one in enumerate(block):
-                if isinstance(one, ast.If) and not one.orelse and self.leaves(one.body) and self.asks(one.test):
-                    yield block, place, one
+            for place, statement in enumerate(block):
+                for one in _first_to_run(statement):
+                    if isinstance(one, ast.If) and not one.orelse and self.leaves(one.body) and self.asks(one.test):
+                        yield block, place, one
 
     @staticmethod
     def leaves(body: list[ast.stmt]) -> bool:
@@ -184,3 +185,13 @@ class Ranks:
         """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
         sites = self.values.sites(call.func.value, "instance") if isinstance(call.func, ast.Attribute) else set()
         return bool(sites) and all(self.guards(site) for site in sites)
+
+
+def _first_to_run(statement: ast.stmt) -> list[ast.stmt]:
+    """The statement; of `try` and `with` what they hold, less what their handlers catch (`raise`, `sys.exit()`)."""
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return statement.body
+    if isinstance(statement, ast.Try):
+        returns = (ast.Return, ast.Continue, ast.Break)
+        return [one for one in statement.body if isinstance(one, ast.If) and isinstance(one.body[-1], returns)]
+    return [statement]
