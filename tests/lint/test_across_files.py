@@ -68,6 +68,44 @@ def test_names_that_a_package_passes_on(imports: str) -> None:
     assert found(texts) == {("pkg/deep.py", 5, "checkpoint-race")}
 
 
+@pytest.mark.parametrize(
+    "stars", ["from .deep import *\nfrom .other import *", "from .other import *\nfrom .deep import *"]
+)
+def test_all_names_of_several_modules(stars: str) -> None:
+    """Where a package passes them on, and where a script takes them itself."""
+    files = {"pkg/__init__.py": f"import torch\n{stars}\n", "pkg/deep.py": SAVES, "pkg/other.py": "import torch\n"}
+    user = CALLS.format(module="pkg", name="save", guard="")
+    race = {("pkg/deep.py", 5, "checkpoint-race")}
+    assert found(files | {"train.py": user}) == race
+    assert found(files | {"train.py": user.replace("import save", "import *")}) == race
+    assert found(files | {"train.py": user.replace("import save", "import *").replace("save(", "load(")}) == set()
+
+
+def test_two_files_that_import_all_names_of_each_other() -> None:
+    texts = {"a.py": f"from b import *\n{SAVES}", "b.py": "import torch\nfrom a import *\n"}
+    assert found(texts | {"train.py": CALLS.format(module="b", name="save", guard="")}) == {
+        ("a.py", 6, "checkpoint-race")
+    }
+
+
+@pytest.mark.parametrize(
+    ("others", "seen"), [([], True), (["old/pkg/__init__.py"], False), (["src/__init__.py"], False)]
+)
+def test_a_package_in_a_folder_beside_the_scripts(others: list[str], *, seen: bool) -> None:
+    """`src/pkg` is found where there is no other package of that name, and src is none itself."""
+    texts = {"src/pkg/__init__.py": "", "src/pkg/deep.py": SAVES} | dict.fromkeys(others, "")
+    texts["scripts/train.py"] = CALLS.format(module="pkg.deep", name="save", guard="")
+    assert found(texts) == ({("src/pkg/deep.py", 5, "checkpoint-race")} if seen else set())
+
+
+def test_a_function_that_is_defined_in_a_branch() -> None:
+    helper = "try:\n    import torch\nexcept ImportError:\n    torch = None\nelse:\n" + "".join(
+        f"    {line}\n" for line in SAVES.splitlines()[2:]
+    )
+    texts = {"helper.py": helper, "train.py": CALLS.format(module="helper", name="save", guard="")}
+    assert found(texts) == {("helper.py", 8, "checkpoint-race")}
+
+
 def test_a_comment_silences_what_another_file_brings_up() -> None:
     quiet = SAVES.replace("'model.pt')", "'model.pt')  # distdbg: ignore[checkpoint-race]")
     results = lint_files({"helper.py": quiet, "all.py": CALLS.format(module="helper", name="save", guard="")})

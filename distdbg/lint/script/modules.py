@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from distdbg.lint.script.parsing import UnreadableScript, parse
-from distdbg.lint.script.script import File, ImportedCode, Script
+from distdbg.lint.script.script import File, ImportedCode, Script, blocks
 from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
@@ -53,10 +53,14 @@ class Piece:
 
 @dataclass(eq=False)
 class Module:
-    """What is kept of a file when its tree is not: imported names, and its pieces by what they define."""
+    """What is kept of a file when its tree is not: imported names, and its pieces by what they define.
+
+    `stars` are the modules of which it imports all names: `utils.`.
+    """
 
     path: str
     names: Mapping[str, str]
+    stars: tuple[str, ...]
     pieces: tuple[Piece, ...]
     defines: Mapping[str, tuple[Piece, ...]]
     about_training: bool
@@ -75,14 +79,20 @@ def _module(file: File, leading: Set[str], *, about_training: bool) -> Module:
         pieces.append(piece)
         for name in defined[place]:
             defines[name] = (*defines.get(name, ()), piece)
-    return Module(file.path, file.names, tuple(pieces), defines, about_training)
+    return Module(file.path, file.names, file.stars, tuple(pieces), defines, about_training)
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield statement.name
-    elif isinstance(statement, ast.Assign):
-        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+    """What a statement at the top of a file defines, in the branches of an `if` or a `try`, too."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield one.name
+        elif isinstance(one, ast.Assign):
+            yield from (target.id for target in one.targets if isinstance(target, ast.Name))
+        elif isinstance(one, (ast.If, ast.Try, ast.ExceptHandler)):
+            todo += [inner for name in blocks(type(one)) for inner in getattr(one, name)]
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,7 @@ class Modules:
         self._modules: dict[str, Module] = {}
         self._about_training: dict[str, bool] = {}
         self._places: dict[tuple[str, str], tuple[Place | None, frozenset[str]]] = {}
+        self._starred: dict[str, frozenset[str]] = {}
         self._words = {word for path in texts for word in PurePosixPath(path).with_suffix("").parts}
         self._by_place = {PurePosixPath(path).as_posix(): path for path in texts if path.endswith(".py")}
         #: every folder that has a file, somewhere, and every file without its ending
@@ -160,7 +171,21 @@ class Modules:
 
     def _leading(self, file: File) -> set[str]:
         """Its imported names that may come from a linted file, by the first word of where they are from."""
-        return {alias for alias, whole in file.names.items() if whole.lstrip(".").partition(".")[0] in self._words}
+        found = {alias for alias, whole in file.names.items() if whole.lstrip(".").partition(".")[0] in self._words}
+        return found.union(*(self._names_behind(file.path, star) for star in file.stars))
+
+    def _names_behind(self, importer: str, star: str) -> frozenset[str]:
+        """What `from utils import *` may bring: all that is defined there, or imported."""
+        found = self.find(importer, star + "*")
+        if found is None or found[1] != "*":
+            return frozenset()
+        if found[0] not in self._starred:
+            self._starred[found[0]] = frozenset()  # where two files import each other
+            module = self.readable(found[0])
+            if module is not None:
+                behind = (self._names_behind(found[0], inner) for inner in module.stars)
+                self._starred[found[0]] = frozenset((*module.defines, *module.names)).union(*behind)
+        return self._starred[found[0]]
 
     def joined(self, path: str) -> Joined:
         """The file with what it reaches in others. Raises UnreadableScript."""
@@ -191,8 +216,8 @@ class Modules:
         dots, parts = len(dotted) - len(name), name.split(".")
         if parts[0] not in self._words:
             return None
-        folders = self._folders_above(importer)
-        for above in folders if not dots else folders[dots - 1 : dots]:
+        folders = self._folders_above(importer)[dots - 1 : dots] if dots else self._folders_of(importer, parts[0])
+        for above in folders:
             if above + parts[0] not in self._places_of_files:
                 continue  # most folders
             for count in range(len(parts), 0, -1):
@@ -201,6 +226,25 @@ class Modules:
                     if candidate in self._by_place and self._by_place[candidate] != importer:
                         return self._by_place[candidate], ".".join(parts[count:])
         return None
+
+    def _folders_of(self, importer: str, package: str) -> list[str]:
+        """Where an imported package may be: in a folder above, else in the one that has it (`src/`, `python/`)."""
+        above = self._folders_above(importer)
+        if any(folder + package in self._places_of_files for folder in above):
+            return above
+        return self._packages.get(package, [])[:1] if len(self._packages.get(package, [])) == 1 else []
+
+    @cached_property
+    def _packages(self) -> dict[str, list[str]]:
+        """By its name, the folders that have a package and are none themselves."""
+        found: dict[str, list[str]] = {}
+        for place in self._by_place:
+            package, _, name = place.rpartition("/")
+            folder, _, last = package.rpartition("/")
+            inside = f"{folder}/__init__.py" if folder else "__init__.py"
+            if name == "__init__.py" and package and inside not in self._by_place:
+                found.setdefault(last, []).append(f"{folder}/" if folder else "")
+        return found
 
     def _folders_above(self, path: str) -> list[str]:
         """Its folder and all above that one, as what a path in each begins with."""
@@ -226,8 +270,7 @@ class Modules:
             return None, consulted
         if name in other.defines:
             return (found if other.about_training else None), consulted
-        names = other.names
-        for passed in [names[name]] if name in names else [n[:-1] + name for a, n in names.items() if a == "*"]:
+        for passed in [other.names[name]] if name in other.names else [star + name for star in other.stars]:
             place, asked = self.place(found[0], passed, depth + 1)
             consulted |= asked
             if place is not None:
@@ -284,15 +327,24 @@ class _Linker:
             if module is not self.start:
                 yield from self._take(module, root)
             return
-        whole = module.names.get(root)
-        if whole is None:
+        if root not in module.names:
+            yield from self._follow_stars(module, root)
             return
+        whole = module.names[root]
         dotted = f"{whole}.{rest}" if rest else whole
         place = self._place(module, dotted)
         if place is None and rest:  # an attribute of something imported
             place, dotted = self._place(module, whole), whole
         if place is not None:
             self.links[module.path, dotted] = place
+            yield from self._take(self.modules.module(place[0]), place[1])
+
+    def _follow_stars(self, module: Module, name: str) -> Iterator[tuple[Module, Piece]]:
+        """Of several modules whose names are all imported the last one counts."""
+        places = (self._place(module, star + name) for star in reversed(module.stars))
+        place = next((place for place in places if place is not None), None)
+        if place is not None:
+            self.links[module.path, name] = place
             yield from self._take(self.modules.module(place[0]), place[1])
 
     def _place(self, module: Module, dotted: str) -> Place | None:

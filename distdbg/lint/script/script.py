@@ -24,11 +24,12 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
-def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+def blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Names of the fields of such a node that hold statements."""
     if kind not in _BLOCKS:
         holds = issubclass(kind, (ast.mod, ast.stmt, ast.ExceptHandler, ast.match_case))
-        blocks = ("cases", "handlers", "finalbody", "orelse", "body") if holds else ()
-        _BLOCKS[kind] = tuple(name for name in blocks if name in kind._fields)
+        names = ("cases", "handlers", "finalbody", "orelse", "body") if holds else ()
+        _BLOCKS[kind] = tuple(name for name in names if name in kind._fields)
     return _BLOCKS[kind]
 
 
@@ -50,10 +51,20 @@ class File:
     def lines(self) -> list[str]:
         return split_lines(self.text)
 
-    @cached_property
+    @property
     def names(self) -> dict[str, str]:
         """`dist` -> `torch.distributed`; what is imported from the file's own package begins with a dot."""
+        return self._imports[0]
+
+    @property
+    def stars(self) -> tuple[str, ...]:
+        """`utils.` of `from utils import *`, in the order of the source."""
+        return self._imports[1]
+
+    @cached_property
+    def _imports(self) -> tuple[dict[str, str], tuple[str, ...]]:
         found: dict[str, str] = {}
+        stars: list[str] = []
         todo: list[ast.AST] = [self.tree]
         while todo:  # imports are statements: no expression is looked into
             node = todo.pop()
@@ -63,11 +74,12 @@ class File:
                     found[alias.asname or name] = name
             elif isinstance(node, ast.ImportFrom):
                 base = "." * node.level + (f"{node.module}." if node.module else "")
-                found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names}
+                stars += [base for a in node.names if a.name == "*"]
+                found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names if a.name != "*"}
             else:
-                for name in _blocks(type(node)):
+                for name in blocks(type(node)):
                     todo += reversed(getattr(node, name))
-        return found
+        return found, tuple(stars)
 
     @cached_property
     def places(self) -> dict[ast.AST | None, int]:
