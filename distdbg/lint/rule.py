@@ -69,8 +69,9 @@ class Context:
 
     @cached_property
     def starts_group(self) -> bool:
-        """Does the file, or what it calls from others, start a process group?"""
-        return bool(self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist"))
+        """Does the file, or what it calls from others, start a process group of more than one rank?"""
+        calls = self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist")
+        return not all(map(_of_one_rank, calls))
 
     @cached_property
     def distributed(self) -> bool:
@@ -101,6 +102,12 @@ class Context:
         if any(re.search(r"^transformers\..*Trainer$", b) for b in bases):
             found.add("trainer")
         return found
+
+
+def _of_one_rank(start: ast.Call) -> bool:
+    """`init_process_group("nccl", rank=0, …)`, `world_size=1`: by a constant, there is one rank."""
+    told = {k.arg: k.value.value for k in start.keywords if isinstance(k.value, ast.Constant)}
+    return told.get("rank") == 0 or told.get("world_size") == 1
 
 
 def _framework(name: str) -> str:

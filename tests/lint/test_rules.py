@@ -41,6 +41,13 @@ def test_who_reduces_each_micro_batch_under_fsdp_may_mean_it(name: str, severity
     assert ("may mean it" in finding.summary) == (severity == "info")
 
 
+@pytest.mark.parametrize(("name", "severity"), [("bad_resume", "warning"), ("bad_one_rank_by_constant", "info")])
+def test_a_group_that_has_one_rank_by_a_constant_is_no_job_of_several_ranks(name: str, severity: str) -> None:
+    path = HERE / "checkpoint-on-one-gpu" / f"{name}.py"
+    findings = lint_text(path.name, path.read_text(encoding="utf-8")).findings
+    assert {f.severity for f in findings if f.id == "checkpoint-on-one-gpu"} == {severity}
+
+
 def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> None:
     for doc in docs():
         names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]

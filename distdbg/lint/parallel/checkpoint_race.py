@@ -9,7 +9,7 @@ from itertools import islice
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import collective
-from distdbg.lint.script.script import last_word, names_in
+from distdbg.lint.script.script import Function, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
 from distdbg.model import Confidence, Severity
@@ -91,6 +91,8 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
         for write in found:
             if write.path is None or write.call not in later or context.ranks.guarded(write.call):
                 continue
+            if folder in _parameters(script.function_of(write.call), function):
+                continue
             between = [c for c in later if script.begin[c] < script.begin[write.call]]
             if any(collective(context, c) or _WAITS.search(script.last_names[c]) for c in between):
                 break
@@ -119,6 +121,13 @@ def _removed_by_all(context: Context) -> Iterator[Hit]:
                 text = f"one rank makes {path}, and every rank removes it: what the others still read may be gone"
                 yield Hit(call, text, related=((made, "made here, by one rank"),), severity="warning")
                 break
+
+
+def _parameters(inner: Function | None, outer: Function) -> set[str]:
+    """Parameters of a function within `outer`: a folder of that name is its caller's."""
+    if inner is None or inner is outer:
+        return set()
+    return {a.arg for a in (*inner.args.args, *inner.args.kwonlyargs)}
 
 
 _WAITS = re.compile(r"barrier|wait|sync", re.IGNORECASE)

@@ -14,6 +14,12 @@ FREES = frozenset((
     "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
 ))  # fmt: skip
 
+#: methods of a tensor, and functions, that make another one without its graph
+ANEW = frozenset((
+    "new_tensor", "new_zeros", "new_ones", "new_full", "new_empty",
+    "zeros_like", "ones_like", "full_like", "empty_like",
+))  # fmt: skip
+
 #: what a loss, or a part of one, is called
 LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
 

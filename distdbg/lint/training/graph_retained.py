@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.kept import FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root_name, terms
+from distdbg.lint.script.kept import ANEW, FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root_name, terms
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, Loop, last_word, names_in
 
@@ -53,7 +53,7 @@ def _beside_the_loss(context: Context) -> Iterator[Hit]:
         freed = any(names_in(value) & FREES for value in values)
         for value in values:
             name = root_name(value)
-            if name not in carry or names_in(value) & FREES or context.loops.without_grad(value):
+            if name not in carry or names_in(value) & (FREES | ANEW) or context.loops.without_grad(value):
                 continue
             if freed:
                 text = f"{name} is kept with its graph, beside values that are detached: whoever keeps them keeps it"
@@ -128,6 +128,7 @@ def _last_of_a_list(context: Context) -> Iterator[Hit]:
 def _values_of_dicts(context: Context, function: Function, returned: list[ast.expr]) -> list[ast.expr]:
     """What the dicts among the returned values have under their keys."""
     names = {one.id for one in returned if isinstance(one, ast.Name)}
+    names -= _freed_by_key(context, function)
     dicts = [one for one in returned if isinstance(one, ast.Dict)]
     values: list[ast.expr] = []
     for assigned in context.script.within(function, ast.Assign):
@@ -137,6 +138,18 @@ def _values_of_dicts(context: Context, function: Function, returned: list[ast.ex
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))], value=value) if name in names:
                 values.append(value)
     return [value for made in dicts for value in made.values] + values
+
+
+def _freed_by_key(context: Context, function: Function) -> set[str]:
+    """Dicts of which a loop replaces what each key has: `for name, value in log.items(): log[name] = value.item()`."""
+    freed: set[str] = set()
+    for loop in context.script.within(function, ast.For):
+        keys = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        for assigned in context.script.within(loop, ast.Assign):
+            match assigned.targets:
+                case [ast.Subscript(value=ast.Name(id=name), slice=ast.Name(id=key))] if key in keys:
+                    freed |= {name} if name in names_in(loop.iter) and names_in(assigned.value) & FREES else set()
+    return freed
 
 
 def _made_of(context: Context, function: Function, name: str) -> set[str]:
