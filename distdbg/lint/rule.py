@@ -73,6 +73,18 @@ class Context:
         calls = self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist")
         return not all(map(_of_one_rank, calls))
 
+    def of_a_test(self, node: ast.AST) -> bool:
+        """Is the node in this file, and holds it tests of pytest or unittest? One process runs these."""
+        return self._holds_tests and self.script.file_of(node) is self.script.file
+
+    @cached_property
+    def _holds_tests(self) -> bool:
+        file = self.script.file
+        if "def test" not in file.text or ("pytest" not in file.text and "unittest" not in file.text):
+            return False
+        functions = (f for f in self.script.all(ast.FunctionDef) if self.script.file_of(f) is file)
+        return any(f.name.startswith("test") for f in functions)
+
     @cached_property
     def distributed(self) -> bool:
         """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""

@@ -206,10 +206,12 @@ def _folder(context: Context, call: ast.Call, name: str) -> Write | None:
     around = context.script.above(call)
     if any(isinstance(o, ast.Try) or (isinstance(o, ast.With) and "suppress" in names_in(o)) for o in around):
         return None
-    if name == "os.mkdir" or name.rpartition(".")[2] == "makedirs":  # `fs.makedirs(path)`, too
+    if name in ("os.makedirs", "os.mkdir"):
         return _to(call, "makes", call.args[0] if call.args else None)
-    of_a_path = isinstance(call.func, ast.Attribute) and not name.startswith(("os.", "()", "torch."))
-    return _to(call, "makes", call.func.value if of_a_path and isinstance(call.func, ast.Attribute) else None)
+    if not isinstance(call.func, ast.Attribute) or name.startswith(("os.", "()", "torch.")):
+        return None
+    of_a_system = call.func.attr == "makedirs" and bool(call.args)  # `fs.makedirs(path)`, not `path.mkdir()`
+    return _to(call, "makes", call.args[0] if of_a_system else call.func.value)
 
 
 def _of_a_module(context: Context, function: ast.expr) -> bool:
