@@ -114,8 +114,9 @@ ENTRIES = (
             how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and "
             "neither it nor a caller turns gradients off. "
             "Or an inference runs one model under no_grad and another one in eval mode outside of it. Of severity "
-            "info, in a file that never turns gradients off and freezes nothing: a loop of a function that evaluates, "
-            "generates or samples by its name, and a model that is called a teacher.",
+            "info: a model in eval mode that is run outside of a loop, and one whose output is detached at once, where "
+            "nothing goes backward; and in a file that never turns gradients off and freezes nothing a function that "
+            "evaluates, generates or samples by its name, and a model that is called a teacher.",
             remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
         ),
     ),

@@ -159,7 +159,7 @@ class Loops:
 
     def _without_grad(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for outer in (node, *self.script.above(node)):
-            if isinstance(outer, (ast.With, ast.AsyncWith)) and any(_no_grad(i.context_expr) for i in outer.items):
+            if isinstance(outer, (ast.With, ast.AsyncWith)) and any(map(self._may_turn_off, outer.items)):
                 return True
             if isinstance(outer, (*FUNCTIONS, ast.ClassDef)) and any(_no_grad(d) for d in outer.decorator_list):
                 return True
@@ -168,6 +168,14 @@ class Loops:
             return False
         callers = self.values.callers.get(function, [])
         return bool(callers) and all(self._without_grad(c, seen | {function}) for c in callers)
+
+    def _may_turn_off(self, item: ast.withitem) -> bool:
+        """`torch.no_grad()`, a variable that holds it, `contexts[mode]()`: one of several, and who knows which."""
+        by = item.context_expr
+        if _no_grad(by) or (isinstance(by, ast.Call) and isinstance(by.func, ast.Subscript)):
+            return True
+        held = by.func if isinstance(by, ast.Call) else by
+        return any(map(_no_grad, self.values.bound(held)))
 
 
 def _no_grad(node: ast.expr) -> bool:

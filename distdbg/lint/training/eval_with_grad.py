@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.forwards import RUNS, detached, forward_of, forwards
 from distdbg.lint.script.given import given_constants
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
@@ -33,11 +34,19 @@ _TEACHER = re.compile(rf"^{_TEACHER_NAME}$")
 _GENERATES = re.compile(r"^(?:generate|sample)(?:_|$)")
 
 #: without these words there is nothing to check
-NEEDS = (re.compile(rf"^eval\($|^train\($|^(?:model|net|network|forward)\($|^{_TEACHER_NAME}\($"),)
+NEEDS = (re.compile(rf"^eval\($|^detach\($|^train\($|^(?:model|net|network|forward)\($|^{_TEACHER_NAME}\($"),)
+#: a function that may be a part of a training, by its name
+_OF_TRAINING = re.compile(
+    r"(?<!eval_)(?<!test_)(?<!val_)(?<!valid_)step|train|loss|forward|fit|learn|update|optimi", re.IGNORECASE
+)
+#: a model is run once, so that it can be written down or counted
+_RUN_ONCE = re.compile(r"onnx|jit\.(?:trace|script)|torch2trt|export|symbolic_trace|flops|macs\b", re.IGNORECASE)
+#: what a model may be called
+_LIKE_A_MODEL = re.compile(
+    r"^_?(?:\w+_)?(?:model|net|network|encoder|backbone|extractor|generator|detector|classifier|unet|policy)(?:_ema|_?\d)?$"
+)
 #: what a model is called, where its constructor is not in sight
 _MODEL = re.compile(r"^_?(?:model|net|network)$")
-#: methods that run a model
-_RUNS = ("infer", "inference", "generate", "sample", "forward")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -58,9 +67,10 @@ def check(context: Context) -> Iterator[Hit]:
             done.add(place)
             yield hit
     yield from _told_not_to_train(context)
+    yield from _forward_only(context, done)
     yield from _one_batch(context)
     yield from _beside_no_grad(context)
-    yield from _nowhere_off(context)
+    yield from _nowhere_off(context, done)
     yield from _teaches_with_gradients(context)
 
 
@@ -110,6 +120,53 @@ def _told_not_to_train(context: Context) -> Iterator[Hit]:
             break
 
 
+def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
+    """A model in eval mode is run outside of a loop, or by another method; or what it gives is detached at once."""
+    script, values = context.script, context.values
+    modes = {values.key(r): mode for mode in context.events.of("eval") if (r := receiver(mode)) is not None}
+    trained = {values.key(r) for mode in context.events.of("train") if (r := receiver(mode)) is not None}
+    names = {last_word(r) for mode in modes.values() if (r := receiver(mode)) is not None}
+    for call, model, key in forwards(values, lambda name: name in names or _LIKE_A_MODEL.match(name)):
+        function, mode = script.function_of(call), modes.get(key)
+        place = function or script.module_of(call)
+        if place in done or context.loops.without_grad(call):
+            continue
+        if mode is not None and not _holds_at(context, mode, call, elsewhere=key not in trained):
+            mode = None
+        freed = detached(values, call)
+        if (mode is None and freed is None) or _may_train(context, call):
+            continue
+        done.add(place)
+        what = script.source(model)
+        if freed is not None:
+            text = f"{what} runs with gradients on, and what it gives is detached: its graph is recorded for nothing"
+        else:
+            text = f"{what} runs in eval mode with gradients on: its graph is recorded, and nothing here goes backward"
+        related = ((freed, "detached here"),) if freed is not None else ((mode, "eval mode"),) if mode else ()
+        yield Hit(call, text, "possible", severity="info", related=related)
+
+
+def _holds_at(context: Context, mode: ast.AST, call: ast.Call, *, elsewhere: bool) -> bool:
+    """Is the model in eval mode at this call: behind the mode in its function, or in another one where none trains?"""
+    if context.script.function_of(mode) is context.script.function_of(call):
+        return context.script.begin[mode] < context.script.begin[call]
+    return elsewhere
+
+
+def _may_train(context: Context, call: ast.Call) -> bool:
+    """It trains, uses gradients, exports the model, or is a part of a model or of a loss: who calls it may train."""
+    script = context.script
+    function, owner = script.function_of(call), script.class_of(call)
+    place = function or script.module_of(call)
+    if owner is not None and any(isinstance(f, FUNCTIONS) and f.name == "forward" for f in owner.body):
+        return True
+    if function is not None and _OF_TRAINING.search(function.name):
+        return True
+    if _RUN_ONCE.search(script.source(place) if function is not None else script.text):
+        return True
+    return _trains(context, place) or _uses_gradients(context, place)
+
+
 def _one_batch(context: Context) -> Iterator[Hit]:
     """A method that evaluates one batch in eval mode, in a file that never turns gradients off."""
     script = context.script
@@ -140,7 +197,7 @@ def _beside_no_grad(context: Context) -> Iterator[Hit]:
         modes = [m for m in context.events.of("eval") if script.function_of(m) is function]
         models = {context.values.key(r) for m in modes if (r := receiver(m)) is not None} - {None}
         for call in script.within(function, ast.Call):
-            owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _RUNS else call.func
+            owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in RUNS else call.func
             its = context.values.key(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else None
             dropped = isinstance(script.parents[call], ast.Expr)  # a warm-up
             if its in models and call.args and not dropped and not context.loops.without_grad(call):
@@ -153,23 +210,25 @@ def _turns_off(item: ast.expr) -> bool:
     return bool({"no_grad", "inference_mode"} & names_in(item))
 
 
-def _nowhere_off(context: Context) -> Iterator[Hit]:
+def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
     script = context.script
-    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile", script.text):
+    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile|tensorflow|\bjax\b|paddle", script.text):
         return
-    for loop in script.all(*LOOPS):
-        function = script.function_of(loop)
-        if function is None or _USES_GRADIENTS.search(script.source(function)):
-            continue
+    for function in script.all(*FUNCTIONS):
         generates = _GENERATES.match(function.name) is not None
-        if not (generates or for_evaluation(function.name)) or _trains(context, function):
+        if function in done or not (generates or for_evaluation(function.name)):
             continue
-        for call in script.within(loop, ast.Call):
+        if _USES_GRADIENTS.search(script.source(function)) or _trains(context, function):
+            continue
+        for call in script.within(function, ast.Call):
+            loop = next(iter(script.loops_around(call)), None)
+            if loop is None and (generates or script.class_of(function) or function.name.startswith("test_")):
+                continue  # a method, or a test of a model: who calls it may turn gradients off
             if _runs_a_model(call, or_self=generates) and (call.args or call.keywords):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
-                yield Hit(loop, text, "possible", severity="info", related=((call, "the forward pass"),))
-                return
+                yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
+                break
 
 
 def _runs_a_model(call: ast.Call, *, or_self: bool) -> bool:
@@ -276,12 +335,8 @@ def _under_another_name(context: Context, call: ast.Call, function: Function, mo
 
 
 def _is_forward(context: Context, call: ast.Call, model: ast.expr) -> bool:
-    key, function = context.values.key(model), call.func
-    if isinstance(function, ast.Attribute) and function.attr == "forward":
-        function = function.value
-    while isinstance(function, ast.Subscript):
-        function = function.value
-    return key is not None and context.values.key(function) == key and bool(call.args or call.keywords)
+    key, called = context.values.key(model), forward_of(call)
+    return key is not None and called is not None and context.values.key(called) == key
 
 
 def _of_self(model: ast.expr) -> bool:
