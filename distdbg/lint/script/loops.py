@@ -28,6 +28,8 @@ EVALUATION = re.compile(
     r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|testing|infer|inference|predict)(?:_|$|\d)",
     re.IGNORECASE,
 )
+#: `train_and_evaluate`
+_TRAINS_FIRST = re.compile(r"_?(?:train|fit)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -99,6 +101,8 @@ class Loops:
         if isinstance(loop, ast.While):
             return False
         words = names_in(loop.iter)
+        if not any(LOADER.search(w) for w in words):  # `batches = tqdm(enumerate(loader))`
+            words = words.union(*map(names_in, self.values.bound(loop.iter)))
         return any(LOADER.search(w) for w in words) and not any(for_evaluation(w) for w in words)
 
     def trains(self, loop: ast.AST) -> bool:
@@ -144,7 +148,7 @@ class Loops:
     def in_evaluation(self, node: ast.AST) -> bool:
         """Whether a node is in an evaluation, by the name of its function, or of what the loop iterates."""
         function = self.script.function_of(node)
-        if function is not None and for_evaluation(function.name):
+        if function is not None and for_evaluation(function.name) and not _TRAINS_FIRST.match(function.name):
             return True
         return isinstance(node, LOOPS) and self.for_evaluation_by_data(node)
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit, Insert
 from distdbg.lint.script.loops import LOADER, for_evaluation
+from distdbg.lint.script.passes import for_training, repeats, restarts, run_by_several_ranks, trained_elsewhere
 from distdbg.lint.script.script import Loop, argument, is_constant, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 #: somebody tells the epoch, or the loader or its data set divides the data in another way
 _TOLD = re.compile(
-    r"set_epoch|IterableDataset|webdataset|\bwds\b|StatefulDataLoader|split_dataset_by_node|\.shard\(|InfiniteSampler|"
-    r"RepeatSampler|infinite_?sampler|(?:Iter|Infinite)\w*Sampler|build_pretraining_data_loader",
+    r"set_epoch|IterableDataset|import webdataset|from webdataset|StatefulDataLoader|split_dataset_by_node|\.shard\(|"
+    r"InfiniteSampler|RepeatSampler|infinite_?sampler|(?:Iter|Infinite)\w*Sampler|build_pretraining_data_loader",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
@@ -29,7 +30,7 @@ _TAKES_ONLY = {"BatchSampler", "DataLoader", "isinstance", "len", "print", "iter
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks:
+    if context.frameworks - {"deepspeed"}:
         return
     hit = _of_a_sampler(context) if "DistributedSampler" in context.script.text else None
     if hit is None:
@@ -49,7 +50,31 @@ def _of_a_sampler(context: Context) -> Hit | None:
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return None
     hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
-    return next((hit for hit in hits if hit is not None), None) or _kept_in_an_object(context, without_epoch)
+    hit = next((hit for hit in hits if hit is not None), None) or _run_again(context, without_epoch)
+    return hit or _kept_in_an_object(context, without_epoch)
+
+
+def _run_again(context: Context, without_epoch: list[ast.Call]) -> Hit | None:
+    """A pass over the data of such a sampler in any loop that does not make the sampler, or begun anew at its end."""
+    script = context.script
+    for loop in script.all(ast.For, ast.AsyncFor):
+        its = {s for loader in _loaders(context, loop) for s in _samplers(context, loader)} & set(without_epoch)
+        outer = repeats(context, loop) if its and not context.loops.in_evaluation(loop) else None
+        if outer is not None and not any(script.contains(outer, s) for s in its):
+            return _of_the_first_order(loop, its, outer)
+    for call, given in restarts(context):
+        its = {s for loader in context.values.sites(given, "loader") for s in _samplers(context, loader)}
+        if its & set(without_epoch):
+            return _of_the_first_order(call, its & set(without_epoch), call)
+    return None
+
+
+def _of_the_first_order(node: ast.AST, samplers: set[ast.Call], again: ast.AST) -> Hit:
+    text = "no set_epoch is called on the DistributedSampler: each pass over the data has the order of the first one"
+    related = [(s, "the sampler") for s in samplers][:1] + (
+        [(again, "from the start again")] if again is not node else []
+    )
+    return Hit(node, text, related=tuple(related))
 
 
 def _kept_in_an_object(context: Context, samplers: list[ast.Call]) -> Hit | None:
@@ -80,18 +105,55 @@ def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:
             for loop in script.within(place, ast.For, ast.AsyncFor):
                 if loop is epochs or not loops.over_data(loop) or not _unknown(context, loop.iter):
                     continue
-                trains = any(e.kind == "backward" for e in loops.does(loop)) or loop in loops.training_by_name
-                if loops.in_evaluation(loop) or not trains:
+                if loops.in_evaluation(loop) or not _trains(context, loop):
                     continue
                 return _possibly(loop, ((epochs, "the loop over epochs"),))
     for loop in script.all(ast.While):
         restarted = _restarts(context, loop)
         if restarted is not None:
             return _possibly(loop, ((restarted, "from the start again"),))
+    return _of_a_loader_handed_on(context) if run_by_several_ranks(context) else None
+
+
+def _trains(context: Context, loop: Loop) -> bool:
+    """It goes backward or has a call that does by its name; or its function sets the model to train."""
+    loops, function = context.loops, context.script.function_of(loop)
+    if loop in loops.training_by_name or any(e.kind == "backward" for e in loops.does(loop)):
+        return True
+    own = [e for e in loops.does(function) if e.call is e.top] if function is not None else []
+    modes = {e.kind for e in own if e.kind in ("train", "eval")}
+    return modes == {"train"} and run_by_several_ranks(context)
+
+
+def _of_a_loader_handed_on(context: Context) -> Hit | None:
+    """What trains on the loader is in another file, or it is this that is called for each epoch; or it begins anew."""
+    for epochs in context.loops.of_kind("epoch"):
+        for call, given in trained_elsewhere(context, epochs):
+            if _unknown(context, given):
+                return _possibly(call, ((epochs, "the loop over epochs"),))
+        for loop in context.script.within(epochs, ast.For, ast.AsyncFor):
+            known = loop is epochs or context.loops.in_evaluation(loop) or not _unknown(context, loop.iter)
+            if not known and context.loops.over_data(loop) and for_training(loop.iter):
+                return _possibly(loop, ((epochs, "the loop over epochs"),))
+    for call, given in restarts(context):
+        if _unknown(context, given):
+            return _possibly(call, ())
+    return _of_a_sampler_left_alone(context)
+
+
+def _of_a_sampler_left_alone(context: Context) -> Hit | None:
+    """`def train(loader, epoch, sampler): for batch in loader: …`, which does nothing with the sampler."""
+    for loop in context.loops.training:
+        function = context.script.function_of(loop)
+        if function is None or not context.loops.over_data(loop) or context.values.callers.get(function):
+            continue
+        given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+        if any(map(_EPOCH.match, given)) and any(name.endswith("sampler") for name in given):
+            return _possibly(loop, ())
     return None
 
 
-def _possibly(loop: Loop, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
+def _possibly(loop: ast.AST, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
     text = "nothing here calls set_epoch: if this loader has a DistributedSampler, every epoch has one order"
     return Hit(loop, text, "possible", severity="info", related=related)
 
