@@ -125,15 +125,23 @@ def _every_nth(context: Context, test: ast.expr) -> bool:
     """A remainder of a counter that has to do with accumulation, or by a plain number above one; or such a counter."""
     if isinstance(test, ast.Compare) and any(ACCUMULATES.search(w) for w in names_in(test)):
         return True
+    words = map(names_in, _divisors(context, test))
+    return any(not its or any(ACCUMULATES.search(w) for w in its) for its in words)
+
+
+def by_a_number(context: Context, test: ast.expr) -> bool:
+    """`(i + 1) % 4 == 0`: how many batches are added up is written as a number."""
+    return any(not names_in(divisor) for divisor in _divisors(context, test))
+
+
+def _divisors(context: Context, test: ast.expr) -> Iterator[ast.expr]:
+    """By what the remainders are that a test asks for, those of its variable included."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test = test.operand
     parts = [test, *(v for v in context.values.bound(test) if isinstance(test, ast.Name))]
     for node in (inner for part in parts for inner in ast.walk(part)):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-            words = names_in(node.right)
-            if any(ACCUMULATES.search(w) for w in words) or not words:
-                return True
-    return False
+            yield node.right
 
 
 def _by_inner_loop(context: Context) -> Iterator[Accumulation]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.accumulation import ACCUMULATES, Accumulation, accumulations
+from distdbg.lint.script.accumulation import ACCUMULATES, Accumulation, accumulations, by_a_number
 from distdbg.lint.script.events import carrier
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, last_word, names_in
@@ -33,7 +33,9 @@ def check(context: Context) -> Iterator[Hit]:
             if not repeats or _is_given(context, one.place, repeats) or _is_of_all(context, one.place):
                 continue
             related = ((one.place, "the step comes after these batches"),)
-        elif any(ACCUMULATES.search(w) for w in _words(context, one.guard.test)):
+        elif by_a_number(context, one.guard.test) or any(
+            ACCUMULATES.search(w) for w in _words(context, one.guard.test)
+        ):
             related = ((one.guard, "the step comes every few batches"),)
         else:
             continue
