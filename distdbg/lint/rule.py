@@ -68,6 +68,11 @@ class Context:
         return Loops(self.script, self.values, self.events)
 
     @cached_property
+    def wraps(self) -> list[ast.Call]:
+        """Where models are wrapped in DDP or FSDP."""
+        return self.values.of_kind("ddp", "fsdp")
+
+    @cached_property
     def starts_group(self) -> bool:
         """Does the file, or what it calls from others, start a process group of more than one rank?"""
         calls = self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist")

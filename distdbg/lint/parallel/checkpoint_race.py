@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.script import Function, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
@@ -96,7 +96,7 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
             if folder in _parameters(script.function_of(write.call), function):
                 continue
             between = [c for c in later if script.begin[c] < script.begin[write.call]]
-            if any(collective(context, c) or _WAITS.search(script.last_names[c]) for c in between):
+            if any(waits(context, c) or _WAITS.search(script.last_names[c]) for c in between):
                 break
             if folder in _words_of_path(context, write.path):
                 text = f"only one rank makes {folder}, and every rank writes into it at once: it may not be there yet"

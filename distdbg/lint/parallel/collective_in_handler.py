@@ -7,22 +7,23 @@ from collections.abc import Iterator
 
 from distdbg.evidence.ops import SETUP, of_kind
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.collectives import COLLECTIVE_WORDS, collective
+from distdbg.lint.script.collectives import COLLECTIVE_WORDS, STATE_OF_FSDP, collective, waits
 from distdbg.lint.script.script import FUNCTIONS, Function
 
 #: without these words there is nothing to check
 NEEDS = (COLLECTIVE_WORDS, {"__del__", "atexit", "except"})
 
 #: the start and the end of a process group are no collectives to wait in; of a state_dict another rule tells
-_OTHERS = of_kind(SETUP) | {"state_dict of an FSDP model"}
+_OTHERS = of_kind(SETUP) | {STATE_OF_FSDP}
 
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
     for call in script.all(ast.Call):
-        name = collective(context, call)
-        if not name or name.removeprefix("dist.") in _OTHERS:
+        entered = collective(context, call)
+        if entered is None or entered.where or entered.operation in _OTHERS:
             continue
+        name = entered.name
         function = script.function_of(call)
         if function is not None and function.name == "__del__":
             text = f"{name} in __del__: each rank collects its garbage at a time of its own"
@@ -55,6 +56,6 @@ def _handler(context: Context, call: ast.Call) -> ast.ExceptHandler | None:
             if not isinstance(tried, ast.Try) or kinds & alike:
                 return None
             others = [*tried.body, *tried.orelse]
-            comes = any(collective(context, c) for s in others for c in script.within(s, ast.Call))
+            comes = any(waits(context, c) for s in others for c in script.within(s, ast.Call))
             return None if comes else outer
     return None

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.collectives import COLLECTIVE_WORDS, collective
+from distdbg.lint.script.collectives import COLLECTIVE_WORDS, Collective, collective
 from distdbg.lint.script.own_data import BY_DATA_WORDS, REDUCTIONS, decided_by_data
 from distdbg.lint.script.ranks import RankGuard
 from distdbg.lint.script.script import Function, names_in
 from distdbg.lint.script.words import RANK_WORDS
+from distdbg.lint.script.wrapped import comes_wrapped
 
 _DEEPEST = 4
 #: a part of a test that asks whether there are several ranks: in a job all of them answer alike
@@ -39,19 +40,19 @@ def check(context: Context) -> Iterator[Hit]:
         guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]
         if not guards or not all(isinstance(g.node, ast.If) for g in guards):
             continue
-        for name, inner in _collectives(context, call):
-            guard = next((g for g in guards if not _answered(context, g, call, name)), None)
-            if guard is None or (len(guards) > 1 and _answered(context, guards[-1], call, name)):
+        for entered, inner in _collectives(context, call):
+            guard = next((g for g in guards if not _answered(context, g, call, entered)), None)
+            if guard is None or (len(guards) > 1 and _answered(context, guards[-1], call, entered)):
                 continue
-            yield _hit(context, call, inner, name, guard)
+            yield _hit(context, call, inner, entered, guard)
             break
 
 
-def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> Iterator[tuple[str, ast.Call]]:
+def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> Iterator[tuple[Collective, ast.Call]]:
     """The call itself, or what it leads to on every way, or `maybe` only some, through functions of this file."""
-    name = collective(context, call)
-    if name:
-        yield name, call
+    entered = collective(context, call)
+    if entered is not None:
+        yield entered, call
         return
     seen: set[Function] = set()
     todo = [(f, 0) for f in context.values.callees(call) if f.name != "__init__"]
@@ -63,9 +64,9 @@ def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> It
         for inner in context.script.within(function, ast.Call):
             if context.script.function_of(inner) is not function or (context.ranks.guards(inner) and not maybe):
                 continue
-            name = collective(context, inner)
-            if name and (maybe or not _only_a_way(context, inner)):
-                yield name, inner
+            entered = collective(context, inner) if maybe or not _only_a_way(context, inner) else None
+            if entered is not None and (not entered.is_forward or comes_wrapped(context.values, inner, call)):
+                yield entered, inner
             todo += [(f, depth + 1) for f in context.values.callees(inner)]
 
 
@@ -92,7 +93,7 @@ def _about_something_else(context: Context, guard: RankGuard, call: ast.Call) ->
     return any(words & names_in(test) for test in tests)
 
 
-def _answered(context: Context, guard: RankGuard, call: ast.Call, name: str) -> bool:
+def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Collective) -> bool:
     """Do the ranks on the other side of this guard come to such a collective as well?
 
     `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other
@@ -107,7 +108,7 @@ def _answered(context: Context, guard: RankGuard, call: ast.Call, name: str) -> 
         theirs = context.ranks.guards(other)
         if not theirs or any(g.node is guard.node and g.otherwise == guard.otherwise for g in theirs):
             continue
-        if any(_family(name) == _family(n) for n, _ in _collectives(context, other, maybe=True)):
+        if any(_family(entered) == _family(its) for its, _ in _collectives(context, other, maybe=True)):
             return True
         if any(g.node is guard.node for g in theirs) and _unknown(context, other):
             return True
@@ -123,21 +124,22 @@ def _unknown(context: Context, call: ast.Call) -> bool:
     return not _WAITS_FOR_NOBODY.search(name)
 
 
-def _family(name: str) -> str:
-    return name.rpartition(".")[2].split("_", maxsplit=1)[0]
+def _family(entered: Collective) -> str:
+    return entered.operation.split("_", maxsplit=1)[0]
 
 
-def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: RankGuard) -> Hit:
+def _hit(context: Context, call: ast.Call, inner: ast.Call, entered: Collective, guard: RankGuard) -> Hit:
     test = context.script.source(guard.test) if guard.test is not None else ""
     side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
     guessed = guard.test is not None and bool(names_in(guard.test) & context.ranks.guessed)
+    # a test of several parts may be true on all ranks alike
+    sure = inner is call and entered.of_library and not isinstance(guard.test, ast.BoolOp) and not guessed
     way = "" if inner is call else f", by way of {context.script.source(call.func)}"
+    lost = entered.where or "the other ranks do not enter it"
     return Hit(
         inner,
-        f"{name} is {side} (line {guard.node.lineno}){way}: the other ranks do not enter it",
-        # a test of several parts may be true on all ranks alike
-        "certain"
-        if inner is call and "." in name and not isinstance(guard.test, ast.BoolOp) and not guessed
-        else "likely",
+        f"{entered.name} is {side} (line {guard.node.lineno}){way}: {lost}",
+        "possible" if entered.where else "certain" if sure else "likely",
+        severity="info" if entered.where else None,
         related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
     )

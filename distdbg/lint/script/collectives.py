@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint.rule import Context
-from distdbg.lint.script.script import argument, is_constant, names_in
+from distdbg.lint.script.script import argument, is_constant, last_word, names_in
+from distdbg.lint.script.wrapped import wrapper_of
 
 _OF_TORCH = of_kind(COLLECTIVE, SETUP) - {"init_process_group", "coalesced", "split_group", "shrink_group"}
-_OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
+_OF_ACCELERATE = {
+    "wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes", "save_state",
+    "get_state_dict",
+}  # fmt: skip
+#: of these, those that wait for nobody under DDP
+_SAVES = {"save_state", "get_state_dict"}
+_IF_SHARDED = "with FSDP or DeepSpeed it waits for all ranks, and the others do not enter it"
+#: of Lightning's Fabric and Trainer
+_OF_FABRIC = {"barrier", "all_gather", "all_reduce", "broadcast", "save"}
+_OF_TRAINER = {"save_checkpoint"}
+#: modules of libraries, and what all ranks must call of them
+_LIBRARIES = (
+    "horovod.torch.", "ignite.distributed.", "torch_xla.core.xla_model.", "deepspeed.comm.", "accelerate.utils.",
+    "detectron2.utils.comm.", "mmengine.dist.", "lightning.fabric.utilities.distributed.",
+)  # fmt: skip
+_OF_LIBRARIES = {
+    "all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "barrier", "allreduce",
+    "allreduce_", "allgather", "allgather_object", "broadcast_", "broadcast_parameters", "broadcast_object",
+    "broadcast_optimizer_state", "rendezvous", "mesh_reduce", "gather_object", "wait_for_everyone", "collect_results",
+}  # fmt: skip
 #: under DDP alone save_state waits for no rank
 _SAVES_TOGETHER = re.compile(
     r"(?:FullyShardedDataParallel|DeepSpeed|MegatronLM)Plugin\(|automatic_checkpoint_naming\s*=\s*True"
@@ -27,13 +48,19 @@ _DISTRIBUTED = re.compile(r"(?:^|[._])(?:dist|distributed|dist_utils|comm|ddp|pa
 #: words of all that `collective` knows
 COLLECTIVE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
-    r"^\w+_barrier$",
+    r"^\w+_barrier$|DDP|DistributedDataParallel|^fabric$|lightning|^deepspeed$|horovod|xla_model|^ignite$|accelerat",
     re.IGNORECASE,
 )
+FORWARD_OF_FSDP, FORWARD_OF_DDP = "forward of an FSDP model", "forward of a DDP model"
+_SENDS_BUFFERS = (
+    "DDP broadcasts the model's buffers before it, if there are any, and the other ranks do not come; "
+    "model.module broadcasts nothing"
+)
+STATE_OF_FSDP = "state_dict of an FSDP model"
 #: last parts of all names that may be one: most calls are told apart by these
 _LAST = (
-    _OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE | {"state_dict", "save", "load", "async_save", "get_model_state_dict"}
-    | {"get_state_dict", "get_optimizer_state_dict"}
+    _OF_TORCH | _OF_ACCELERATE | _OF_FABRIC | _OF_TRAINER | _OF_LIBRARIES | _UNMISTAKABLE
+    | {"state_dict", "save", "load", "async_save", "get_model_state_dict", "get_optimizer_state_dict"}
 )  # fmt: skip
 #: where the tensor of this rank is among the arguments
 TENSOR_PLACE = {
@@ -43,35 +70,98 @@ TENSOR_PLACE = {
 _GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 
-def collective(context: Context, call: ast.Call) -> str:
-    """What the call is called if it is a collective of all ranks, else nothing."""
+@dataclass(frozen=True)
+class Collective:
+    """A call that all ranks must enter. `of_library`: torch or a known library says so, not only the call's name.
+
+    `where`: says under which condition it waits for other ranks, where that cannot be seen; empty for always.
+    """
+
+    name: str
+    of_library: bool = True
+    where: str = ""
+
+    @property
+    def operation(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def is_forward(self) -> bool:
+        return self.name in (FORWARD_OF_FSDP, FORWARD_OF_DDP)
+
+
+def waits(context: Context, call: ast.Call) -> bool:
+    """Does the call wait for other ranks, whatever else holds?"""
+    entered = collective(context, call)
+    return entered is not None and not entered.where
+
+
+def collective(context: Context, call: ast.Call) -> Collective | None:
+    """What the call is if all ranks must enter it, else nothing."""
     last = context.script.last_names[call]
     if last[-8:] == "_barrier" and _BARRIER.match(last) and _may_wait(context, call):
-        return last
-    return _collective(context, call) if last in _LAST else ""
+        return Collective(last, of_library=False)
+    found = _collective(context, call) if last in _LAST else None
+    return found or _forward(context, call)
 
 
-def _collective(context: Context, call: ast.Call) -> str:
+def _forward(context: Context, call: ast.Call) -> Collective | None:
+    """A model that is called: FSDP gathers its parameters, DDP sends its buffers before the call."""
+    wrapper = wrapper_of(context.values, call) if context.wraps else ""
+    if wrapper == "fsdp":
+        return Collective(FORWARD_OF_FSDP, of_library=False)
+    return Collective(FORWARD_OF_DDP, of_library=False, where=_SENDS_BUFFERS) if wrapper else None
+
+
+def _collective(context: Context, call: ast.Call) -> Collective | None:
     name = context.script.call_names[call]
     last = context.script.last_names[call]
+    if name.startswith("torch.distributed."):
+        return _of_torch(context, call, name, last)
+    if last in _OF_LIBRARIES and name.startswith(_LIBRARIES):
+        return Collective(name)
+    if not isinstance(call.func, ast.Attribute):
+        return Collective(last, of_library=False) if _of_a_project(context, call, name, last) else None
+    if last == "state_dict" and _sharded_fully(context, call.func.value):
+        return Collective(STATE_OF_FSDP, of_library=False)
+    plain = last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last)
+    return Collective(name) if plain else _of_a_framework(context, call.func, last)
+
+
+def _of_torch(context: Context, call: ast.Call, name: str, last: str) -> Collective | None:
     if _CHECKPOINTS.match(name):
         alone = argument(call, -1, "no_dist") is not None or _of_a_group(call, last) or _of_a_whole_model(context, call)
-        return "" if alone else name
-    if name.startswith("torch.distributed.") and last in _OF_TORCH:
-        if last == "new_group":  # with this ranks that are not in the group need not come to it
-            local = argument(call, 4, "use_local_synchronization")
-            smaller = local is not None and not (isinstance(local, ast.Constant) and not local.value)
-        else:
-            smaller = _of_a_group(call, last)
-        return "" if smaller else f"dist.{last}"
-    if not isinstance(call.func, ast.Attribute):
-        return last if _of_a_project(context, call, name, last) else ""
-    if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
-        alone = last == "save_state" and not _SAVES_TOGETHER.search(context.script.text)
-        return "" if alone else f"accelerator.{last}"
-    if last == "state_dict" and _sharded_fully(context, call.func.value):
-        return "state_dict of an FSDP model"
-    return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+        return None if alone else Collective(name)
+    if last not in _OF_TORCH:
+        return None
+    if last == "new_group":  # with this ranks that are not in the group need not come to it
+        local = argument(call, 4, "use_local_synchronization")
+        smaller = local is not None and not (isinstance(local, ast.Constant) and not local.value)
+    else:
+        smaller = _of_a_group(call, last)
+    return None if smaller else Collective(f"dist.{last}")
+
+
+def _of_a_framework(context: Context, called: ast.Attribute, last: str) -> Collective | None:
+    """A method that a framework wants all ranks to call, of an object that is called as its class is."""
+    owner = last_word(called.value)
+    if last in _OF_ACCELERATE and _is_accelerator(context, called.value):
+        alone = last in _SAVES and not _SAVES_TOGETHER.search(context.script.text)
+        return Collective(f"accelerator.{last}", where=_IF_SHARDED if alone else "")
+    known = (
+        (owner == "fabric" and last in _OF_FABRIC)
+        or (owner == "trainer" and last in _OF_TRAINER and "lightning" in context.frameworks)
+        or (last == "save_checkpoint" and "deepspeed" in context.frameworks and owner.endswith("engine"))
+    )
+    return Collective(f"{owner}.{last}") if known else None
+
+
+def _is_accelerator(context: Context, node: ast.expr) -> bool:
+    """Made by accelerate, or called so where it comes from elsewhere."""
+    sites = context.values.sites(node)
+    if sites:
+        return all(context.values.kind(site) == "accelerator" for site in sites)
+    return all(last_word(one) == "accelerator" for one in (node, *context.values.bound(node)))
 
 
 def _of_a_project(context: Context, call: ast.Call, name: str, last: str) -> bool:

@@ -1,4 +1,4 @@
-"""Names of constructors that matter, and of calls that return their argument."""
+"""Names of constructors that matter, of calls that return their argument, and of those that call nothing."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ WRAPPERS = frozenset((
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
 ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
+#: of Python itself: a function that they are given is not called
+CALL_NOTHING = frozenset({"len", "print", "isinstance", "issubclass", "hasattr", "getattr", "setattr", "id", "repr"})
 #: layers of torch.nn that have parameters
 WITH_PARAMETERS = {
     "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding", "LayerNorm", "GroupNorm",

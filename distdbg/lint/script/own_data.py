@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.collectives import collective, waits
 from distdbg.lint.script.script import FUNCTIONS, last_word, names_in
 
 #: helpers that reduce over the ranks, by their names
@@ -43,7 +43,8 @@ def decided_by_data(context: Context) -> Iterator[Hit]:
 
 def _reduces(context: Context, call: ast.Call) -> str:
     """A collective, or a helper of another file that reduces over the ranks by its name."""
-    name = collective(context, call)
+    entered = collective(context, call)
+    name = entered.name if entered is not None and not entered.where else ""
     last = context.script.last_names[call]
     if name or not isinstance(call.func, ast.Name) or not _REDUCES.match(last):
         return name
@@ -51,7 +52,7 @@ def _reduces(context: Context, call: ast.Call) -> str:
     if not origin or origin.startswith(("tensorflow", "jax", "keras")):
         return ""
     its = [c for f in context.values.callees(call) for c in context.script.within(f, ast.Call)]
-    return last if not its or any(collective(context, c) for c in its) else ""
+    return last if not its or any(waits(context, c) for c in its) else ""
 
 
 def _guards(context: Context, call: ast.Call) -> Iterator[tuple[ast.If, ast.expr]]:

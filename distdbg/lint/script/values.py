@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distdbg.lint.script.inherited import inherited_kind
-from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, WRAPPERS, kind_by_name
+from distdbg.lint.script.kinds import ATTRIBUTES, CALL_NOTHING, METHODS, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, methods_by_class, other_names, subclasses
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
@@ -342,7 +342,7 @@ class ValueFlow:
         for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
             if not isinstance(value, ast.Name) or value.id not in self._may_be_function:
                 continue  # most values
-            if value.id not in self._parameters(call):
+            if value.id not in self._parameters(call) and last_word(call.func) not in CALL_NOTHING:
                 yield from self.functions_named(value)
 
     def _parameters(self, node: ast.AST) -> set[str]:

@@ -1,6 +1,6 @@
 """Fine-tunes, distributed by `accelerate launch` or not."""
 
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 
 
 def main(model, optimizer, loader):
@@ -10,7 +10,7 @@ def main(model, optimizer, loader):
         accelerator.backward(model(batch))
         optimizer.step()
         optimizer.zero_grad()
-        if step % 500 == 0 and accelerator.is_main_process:
+        if step % 500 == 0:
             accelerator.save_state(f"state-{step}")
 
 
@@ -18,4 +18,11 @@ def for_any_type(model, is_sharded):
     accelerator = Accelerator()
     model = accelerator.prepare(model)
     if accelerator.is_main_process or is_sharded:
+        accelerator.save_state("state")
+
+
+def for_deepspeed(model):
+    accelerator = Accelerator()
+    model = accelerator.prepare(model)
+    if accelerator.distributed_type == DistributedType.DEEPSPEED or accelerator.is_main_process:
         accelerator.save_state("state")
