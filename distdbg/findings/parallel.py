@@ -166,8 +166,9 @@ ENTRIES = (
             severity="error",
             title="several ranks write the same file",
             how_seen="Of torch.save, torch.jit.save, safetensors, save_pretrained, checkpoints that are removed, and "
-            "folders that are made without exist_ok; of severity info, of files that are opened for writing, copied "
-            "or moved, log files, and helpers that are called save_checkpoint or the like: no `if` about the rank, in "
+            "folders that are made without exist_ok; of severity info, of files that are opened for writing, copied, "
+            "moved, removed after a test that they are there, downloaded or unpacked, pictures, log files, and "
+            "helpers that are called save_checkpoint or the like: no `if` about the rank, in "
             "the function or in its callers, restricts it to one rank, and no rank is part of the path. Or the `if` "
             "asks for the local rank only. Only the run can show whether the paths are really the same.",
             remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",

@@ -12,6 +12,7 @@ from distdbg.lint.script.events import Events
 from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
 from distdbg.lint.script.roles import Roles
+from distdbg.lint.script.samples import Samples
 from distdbg.lint.script.script import Script
 from distdbg.lint.script.values import ValueFlow
 from distdbg.lint.script.words import Needs
@@ -71,6 +72,10 @@ class Context:
     def wraps(self) -> list[ast.Call]:
         """Where models are wrapped in DDP or FSDP."""
         return self.values.of_kind("ddp", "fsdp")
+
+    @cached_property
+    def samples(self) -> Samples:
+        return Samples(self.script, self.values)
 
     @cached_property
     def starts_group(self) -> bool:

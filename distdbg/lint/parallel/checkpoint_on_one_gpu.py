@@ -95,6 +95,9 @@ def _is_state(context: Context, call: ast.Call) -> bool:
     statement = context.script.statement_of(call)
     if isinstance(statement, ast.Assign):
         words |= set().union(*map(names_in, statement.targets))
+    function = context.script.function_of(call)
+    if isinstance(statement, ast.Return) and function is not None:
+        words.add(function.name)
     if any(map(_ON_THE_HOST.search, words)):
         return False
     return "load_state_dict" in names_in(statement) or any(map(_STATE.search, words)) or _is_loaded(context, statement)

@@ -11,7 +11,8 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.script import Function, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
-from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, writes
+from distdbg.lint.script.writers import WRITE_WORDS
+from distdbg.lint.script.writes import Write, for_this_rank, writes
 from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
@@ -38,7 +39,11 @@ def check(context: Context) -> Iterator[Hit]:
         before = bool(spawns) and context.script.function_of(write.call) not in ranks
         if write.does == "makes" and (before or isinstance(write.path, ast.Constant)):
             continue
+        if write.everyday and (before or not _run_by_ranks(context, write.call)):
+            continue
         if context.ranks.guarded(write.call) or (write.path is not None and for_this_rank(context, write.path)):
+            continue
+        if _of_a_sample(context, write) or _in_turn(context, write.call):
             continue
         sure = write.does in ("saves", "makes") and write.path is not None and _certain(context, write.call, write.path)
         if not sure and context.of_a_test(write.call):
@@ -50,6 +55,39 @@ def check(context: Context) -> Iterator[Hit]:
             severity="warning" if sure else "info",
             related=tuple(islice(_called_by(context, write), _MOST_CALLERS)),
         )
+
+
+def _run_by_ranks(context: Context, call: ast.Call) -> bool:
+    """More than a name tells that several ranks come here: the file makes them, or its function asks for the rank."""
+    if context.starts_group or context.values.of_kind("ddp", "fsdp", "accelerator") or context.script.calls(*_OF_RANKS):
+        return True
+    function = context.script.function_of(call)
+    return function is not None and any(context.ranks.asks(one.test) for one in context.script.within(function, ast.If))
+
+
+def _of_a_sample(context: Context, write: Write) -> bool:
+    """A file for each image, sentence, …: ranks that share the data write different ones."""
+    return write.does == "writes" and write.path is not None and context.samples.named_in(write.path)
+
+
+def _in_turn(context: Context, call: ast.Call) -> bool:
+    """One rank comes first: `with main_process_first():`, a lock, `if rank != 0: barrier()` above."""
+    script = context.script
+    withs = [outer for outer in script.above(call) if isinstance(outer, (ast.With, ast.AsyncWith))]
+    if any(_TURNS.search(word) for one in withs for item in one.items for word in names_in(item.context_expr)):
+        return True
+    function = script.function_of(call)
+    before = [
+        one
+        for one in script.within(function or script.module_of(call), ast.If)
+        if script.begin[one] < script.begin[call]
+    ]
+    return any(context.ranks.asks(one.test) and all(map(_waits, one.body)) for one in before)
+
+
+def _waits(statement: ast.stmt) -> bool:
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(called, ast.Call) and _WAITS.search(last_word(called.func)) is not None
 
 
 def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
@@ -70,15 +108,19 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
             continue
         if not any(last_word(base).endswith("Dataset") for base in owner.bases) or context.ranks.guarded(write.call):
             continue
-        if write.does in ("saves", "writes", "makes") and not for_this_rank(context, write.path):
+        if write.does in _VERBS and not for_this_rank(context, write.path):
             path = context.script.source(write.path)[:60]
             text = f"where several ranks make this data set, all of them {_VERBS[write.does]} {path} at once"
             yield Hit(write.call, text, "possible", severity="info")
 
 
+#: only a script of several ranks calls these
+_OF_RANKS = ("get_rank", "get_world_size", "barrier", "wait_for_everyone")
+#: words of a `with` in which one rank comes first
+_TURNS = re.compile(r"first$|lock", re.IGNORECASE)
 #: what makes a data set: its constructor, and what that calls where nothing is on the disk yet
 _MADE_BY = ("__init__", "process", "_process")
-_VERBS = {"saves": "save", "writes": "write", "makes": "make"}
+_VERBS = {"saves": "save", "writes": "write", "makes": "make", "downloads": "download or unpack into"}
 
 
 def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iterator[Hit]:
@@ -150,12 +192,15 @@ def _words_of_path(context: Context, path: ast.expr) -> set[str]:
 def _text(context: Context, write: Write) -> str:
     if write.path is None:
         called = context.script.source(write.call.func)[:60]
+        if write.does == "logs to":
+            return f"every rank that comes here calls {called}, and no `if` keeps it to one rank"
         what = "remove the same files" if write.does == "lets a helper remove" else "write one file"
         return f"every rank that comes here calls {called}: unless that keeps it to one rank, all {what}"
     path = context.script.source(write.path)[:60]
     if write.does == "makes":
         return f"every rank that comes here makes {path}: all but the first one fail"
-    return f"every rank that comes here {write.does} {path}, and no `if` keeps it to one rank"
+    does = "downloads or unpacks into" if write.does == "downloads" else write.does
+    return f"every rank that comes here {does} {path}, and no `if` keeps it to one rank"
 
 
 def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:

@@ -4,60 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.collectives import collective
-from distdbg.lint.script.script import argument, has_stars, last_word, names_in
+from distdbg.lint.script.script import argument, has_stars, is_constant, last_word, names_in, receiver
+from distdbg.lint.script.writers import BY_FULL_NAME, LOGS, MAKES, METHODS_THAT_WRITE, PICTURES, REMOVES, Does, helps
 
-Does = Literal["saves", "writes", "removes", "moves", "logs to", "makes", "lets a helper save", "lets a helper remove"]
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
-#: of functions and methods that save: the place and the name of the path
-_SAVES = {
-    "torch.save": (1, "f"),
-    "torch.jit.save": (1, "f"),
-    "safetensors.torch.save_file": (1, "filename"),
-    "safetensors.torch.save_model": (1, "filename"),
-    "omegaconf.OmegaConf.save": (1, "f"),
-    "save_pretrained": (0, "save_directory"),
-}
-#: what is most often no checkpoint, or no file that others read
-_WRITES = {"numpy.save": (0, "file"), "numpy.savez": (0, "file"), "joblib.dump": (1, "filename"),
-           "numpy.savetxt": (0, "fname")}  # fmt: skip
-_METHODS_THAT_WRITE = {
-    "to_csv": (0, "path_or_buf"), "to_parquet": (0, "path"), "to_pickle": (0, "path"), "to_feather": (0, "path"),
-    "to_json": (0, "path_or_buf"), "save_to_disk": (0, "dataset_path"), "save_weights": (0, "filepath"),
-    "write_text": (-1, ""), "write_bytes": (-1, ""),
-}  # fmt: skip
-_MOVES = {
-    "shutil.copy": (1, "dst"), "shutil.copyfile": (1, "dst"), "shutil.copy2": (1, "dst"), "shutil.move": (1, "dst"),
-    "shutil.copytree": (1, "dst"), "os.rename": (1, "dst"), "os.replace": (1, "dst"), "os.symlink": (1, "dst"),
-}  # fmt: skip
-_REMOVES = {"remove", "unlink", "rmtree"}
-_LOGS = {
-    "logging.FileHandler": (0, "filename"), "logging.basicConfig": (-1, "filename"),
-    "torch.utils.tensorboard.SummaryWriter": (0, "log_dir"), "tensorboardX.SummaryWriter": (0, "logdir"),
-}  # fmt: skip
-_MAKES = {"makedirs", "mkdir"}
-#: helpers by name
-_HELPER = re.compile(
-    r"^_?(?:save|store|write|dump)_?(?:the_?)?(?:\w*_)?(?:checkpoints?|ckpt|model|models|state|weights|snapshot|network|networks|"
-    r"training_state|on_master)(?:_impl|_to_disk|_file)?$",
-    re.IGNORECASE,
+_PATH = re.compile(
+    r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname|fp|fn|outfile|output)$", re.IGNORECASE
 )
-_REMOVER = re.compile(
-    r"^_?(?:maybe_)?(?:clean|clear|remove|delete|prune|rotate|purge|rm)_?(?:up_)?(?:\w*_)?(?:checkpoints?|ckpts?|snapshots?|saves)$",
-    re.IGNORECASE,
+#: a text that is the end of a path
+_ENDING = re.compile(
+    r"\.(?:jsonl?|[ct]sv|txt|log|ya?ml|pkl|pickle|np[yz]|h5|hdf5|pth?|ckpt|bin|png|jpe?g|wav|mp4|onnx)$"
 )
-#: helpers whose name says that they write, where they are given a path: `copy_config_files(source, out_dir)`
-_WRITER = re.compile(
-    r"^_?(?:save|write|dump|export|store|record|copy)_(?!\w*(?:image|video|figure|plot|sample|audio|wav|log|summary|metric))\w+$"
-)
-_CLEANER = re.compile(r"^_?(?:maybe_)?(?:clean|prune|rotate|purge)(?:_?up)?(?:_old)?(?:_(?:dirs?|files?|folders?))?$")
-_PATH = re.compile(r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname)$", re.IGNORECASE)
+_PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp|pdf)$", re.IGNORECASE)
 #: they keep it to one rank themselves, or all ranks must come to them
 _COMMON = re.compile(
     r"accelerat|engine|fabric|trainer|strategy|deepspeed|booster|^torch\.|master|rank|sharded|state_dict$|dcp|dist",
@@ -67,23 +30,20 @@ _COMMON = re.compile(
 _KEEPER = re.compile(
     r"^_?(?:model_?)?(?:checkpoint|ckpt)(?:er|or|_?(?:handler|saver|keeper|io))$|^_?(?:model_?)?saver$", re.IGNORECASE
 )
-_BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp", re.IGNORECASE)
-_LAST = {name.rpartition(".")[2] for name in (*_SAVES, *_WRITES, *_MOVES, *_LOGS, *_METHODS_THAT_WRITE)}
-#: words of which a text that writes has at least one
-WRITE_WORDS = re.compile(
-    rf"^(?:{'|'.join(sorted({*_LAST, *_REMOVES, *_MAKES, 'open', 'save'}))})\($|"
-    rf"{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($|{_WRITER.pattern[:-1]}\($|{_CLEANER.pattern[:-1]}\($",
-    re.IGNORECASE,
-)
+#: they ask whether a file is there
+_EXISTS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "lexists", "islink"))
+_OF_A_PROCESS = frozenset(("BytesIO", "mkdtemp", "uuid4", "uuid1", "getpid", "gethostname", "token_hex"))
+_BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp|uuid|random|getpid|hostname|gethostname", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Write:
-    """`path` is None where only the helper that is called knows it."""
+    """`path` is None where only what is called knows it. `everyday`: scripts of one process do it as often."""
 
     call: ast.Call
     does: Does
     path: ast.expr | None
+    everyday: bool = False
 
 
 def writes(context: Context) -> Iterator[Write]:
@@ -100,28 +60,24 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
         if argument(call, -1, "is_main_process") is not None or has_stars(call):
             return None  # it asks for the rank itself
         name = "save_pretrained"
-    for does, table in _TABLES:
+    for does, table in BY_FULL_NAME:
         if name in table:
-            return _to(call, does, argument(call, *table[name]))
-    if last in _METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute) and not context.values.callees(call):
-        place = _METHODS_THAT_WRITE[last]
+            everyday = table is PICTURES or does == "downloads"
+            return _to(call, does, argument(call, *table[name]), everyday=everyday)
+    if last in METHODS_THAT_WRITE and isinstance(call.func, ast.Attribute) and not context.values.callees(call):
+        place = METHODS_THAT_WRITE[last]
         return _to(call, "writes", argument(call, *place) if place[0] >= 0 else call.func.value)
-    if last == "open":
-        return _opened(call, name)
-    if name.endswith(".save") and _scripted(context, call):
-        return _to(call, "saves", argument(call, 0, "f"))
-    if last in _REMOVES and isinstance(call.func, ast.Attribute):
-        path = call.args[0] if call.args else call.func.value if last == "unlink" else None
-        return _to(call, "removes", path if path is not None and _of_a_checkpoint(context, path) else None)
-    if last in _MAKES:
-        return _folder(context, call, name)
-    if last == "save":
-        return Write(call, "lets a helper save", None) if _is_a_keeper(context, call) else None
+    if last in LOGS:
+        return Write(call, "logs to", argument(call, *LOGS[last]))
+    if last in _BY_LAST_NAME:
+        return _BY_LAST_NAME[last](context, call, name)
+    if is_constant(argument(call, -1, "download"), value=True) and name.startswith(("torchvision.", "torchaudio.")):
+        return _to(call, "downloads", argument(call, 0, "root"), everyday=True)
     return _of_a_helper(context, call, name, last)
 
 
 def _of_a_helper(context: Context, call: ast.Call, name: str, last: str) -> Write | None:
-    saves, removes, by_path = _helps(last)
+    saves, removes, by_path = helps(last)
     helper = (saves or removes) and (not by_path or _is_given_a_path(call))
     if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
         return None
@@ -132,30 +88,33 @@ def _of_a_helper(context: Context, call: ast.Call, name: str, last: str) -> Writ
     return Write(call, "lets a helper save" if saves else "lets a helper remove", None)
 
 
-def _is_a_keeper(context: Context, call: ast.Call) -> bool:
-    """`checkpoint_handler.save(…)` of an object of elsewhere that was told nothing of ranks."""
+def _saved(context: Context, call: ast.Call, name: str) -> Write | None:
+    """`checkpoint_handler.save(…)`, `words.save(path)` of an object of elsewhere that was told nothing of ranks."""
+    if name.endswith(".save") and _scripted(context, call):
+        return _to(call, "saves", argument(call, 0, "f"))
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if owner is None or not _KEEPER.search(last_word(owner)) or _COMMON.search(context.script.source(owner)):
-        return False
-    made = [value for value in context.values.bound(owner) if isinstance(value, ast.Call)]
-    return not _asks_itself(context, call) and not any(map(context.ranks.mentions, made))
-
-
-@lru_cache(maxsize=10_000)
-def _helps(last: str) -> tuple[bool, bool, bool]:
-    """By its name: whether a helper saves, whether it removes, and whether only what is given a path does."""
-    if _HELPER.match(last):
-        return True, False, False
-    if _REMOVER.match(last):
-        return False, True, False
-    if _WRITER.match(last):
-        return True, False, True
-    return False, _CLEANER.match(last) is not None, True
+    if owner is None or _COMMON.search(context.script.source(owner)) or _asks_itself(context, call):
+        return None
+    if any(map(context.ranks.mentions, (v for v in context.values.bound(owner) if isinstance(v, ast.Call)))):
+        return None
+    if _KEEPER.search(last_word(owner)):
+        return Write(call, "lets a helper save", None)
+    path = call.args[0] if len(call.args) == 1 and _is_a_path(call.args[0]) else None
+    if path is not None and any(map(_PICTURE.search, names_in(path))):
+        return None  # most often of a demonstration
+    return _to(call, "writes", path, everyday=True)
 
 
 def _is_given_a_path(call: ast.Call) -> bool:
-    given = (*call.args, *(k.value for k in call.keywords))
-    return any(_PATH.search(w) for one in given if not isinstance(one, ast.Constant) for w in names_in(one))
+    return any(map(_is_a_path, (*call.args, *(k.value for k in call.keywords))))
+
+
+def _is_a_path(given: ast.expr) -> bool:
+    """By a word of it that says so, or as a text with an ending."""
+    words = names_in(given)
+    if any(map(_ENDING.search, words)):
+        return True
+    return not isinstance(given, ast.Constant) and any(map(_PATH.search, words))
 
 
 def _of_a_checkpoint(context: Context, path: ast.expr) -> bool:
@@ -172,16 +131,11 @@ def _of_a_checkpoint(context: Context, path: ast.expr) -> bool:
     return False
 
 
-_TABLES: tuple[tuple[Does, dict[str, tuple[int, str]]], ...] = (
-    ("saves", _SAVES), ("writes", _WRITES), ("moves", _MOVES), ("logs to", _LOGS),
-)  # fmt: skip
+def _to(call: ast.Call, does: Does, path: ast.expr | None, *, everyday: bool = False) -> Write | None:
+    return Write(call, does, path, everyday) if path is not None else None
 
 
-def _to(call: ast.Call, does: Does, path: ast.expr | None) -> Write | None:
-    return Write(call, does, path) if path is not None else None
-
-
-def _opened(call: ast.Call, name: str) -> Write | None:
+def _opened(_context: Context, call: ast.Call, name: str) -> Write | None:
     """`open(path, "w")`, `path.open("w")`: the file is emptied."""
     of_a_path = name != "open" and not call.args[1:]  # else `manager.open(path, "w")`
     mode = argument(call, 0 if of_a_path else 1, "mode")
@@ -190,6 +144,45 @@ def _opened(call: ast.Call, name: str) -> Write | None:
     )
     empties = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "x") and len(str(mode.value)) <= 3
     return _to(call, "writes", None if isinstance(path, ast.Constant) else path) if empties else None
+
+
+def _removed(context: Context, call: ast.Call, name: str) -> Write | None:
+    """What is called a checkpoint, or what was seen to be there: another rank may have removed it meanwhile."""
+    if not isinstance(call.func, ast.Attribute) and not name.startswith(("os.", "shutil.")):
+        return None
+    path = call.args[0] if call.args else receiver(call) if context.script.last_names[call] == "unlink" else None
+    of_a_list = isinstance(path, ast.Constant) and not name.startswith("os.")
+    if path is None or of_a_list:
+        return None
+    tests = [o.test for o in context.script.above(call) if isinstance(o, ast.If)]
+    seen = any(not _EXISTS.isdisjoint(names_in(test)) for test in tests)
+    checkpoint = _of_a_checkpoint(context, path)
+    return _to(call, "removes", path if seen or checkpoint else None, everyday=not checkpoint)
+
+
+def _moved(context: Context, call: ast.Call, _name: str) -> Write | None:
+    """`path.rename(other)`: of a path, not of a table or a text."""
+    last = context.script.last_names[call]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if owner is None or len(call.args) != 1 or (call.keywords and last != "symlink_to"):
+        return None
+    return _to(call, "moves", (owner if last == "symlink_to" else call.args[0]) if _is_a_path(owner) else None)
+
+
+def _drawn(_context: Context, call: ast.Call, _name: str) -> Write | None:
+    of_a_figure = isinstance(call.func, ast.Attribute)
+    return _to(call, "writes", argument(call, 0, "fname") if of_a_figure else None, everyday=True)
+
+
+def _unpacked(_context: Context, call: ast.Call, _name: str) -> Write | None:
+    return _to(call, "downloads", argument(call, 0, "path"), everyday=True)
+
+
+def _logged(_context: Context, call: ast.Call, name: str) -> Write | None:
+    """`logging.basicConfig(filename=path)`, `logger.add(path)` of loguru."""
+    if name == "loguru.logger.add":
+        return _to(call, "logs to", call.args[0] if call.args and _is_a_path(call.args[0]) else None)
+    return _to(call, "logs to", argument(call, -1, "filename") if name == "logging.basicConfig" else None)
 
 
 def _scripted(context: Context, call: ast.Call) -> bool:
@@ -214,6 +207,19 @@ def _folder(context: Context, call: ast.Call, name: str) -> Write | None:
     return _to(call, "makes", call.args[0] if of_a_system else call.func.value)
 
 
+_BY_LAST_NAME: dict[str, Callable[[Context, ast.Call, str], Write | None]] = {
+    "open": _opened,
+    "save": _saved,
+    "savefig": _drawn,
+    "extractall": _unpacked,
+    "basicConfig": _logged,
+    "add": _logged,
+    **dict.fromkeys(REMOVES, _removed),
+    **dict.fromkeys(("rename", "replace", "symlink_to"), _moved),
+    **dict.fromkeys(MAKES, _folder),
+}
+
+
 def _of_a_module(context: Context, function: ast.expr) -> bool:
     """A function, or a method of self; an object that saves may well know of ranks."""
     while isinstance(function, ast.Attribute):
@@ -234,6 +240,6 @@ def for_this_rank(context: Context, path: ast.expr) -> bool:
         return True
     for node in ast.walk(path):
         for value in context.values.bound(node) if isinstance(node, (ast.Name, ast.Attribute)) else ():
-            if context.ranks.mentions(value) or any(w in ("BytesIO", "mkdtemp") for w in names_in(value)):
+            if context.ranks.mentions(value) or any(w in _OF_A_PROCESS for w in names_in(value)):
                 return True
     return False
