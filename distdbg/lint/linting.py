@@ -15,7 +15,7 @@ from distdbg.lint.script.modules import Joined, Modules
 from distdbg.lint.script.parsing import UnreadableScript, check_readable
 from distdbg.lint.script.script import Script, split_lines
 from distdbg.lint.script.words import met
-from distdbg.model import Citation, Finding, FindingDoc
+from distdbg.model import Citation, Finding, FindingDoc, Severity
 
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
 _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*)\])?", re.MULTILINE)
@@ -171,8 +171,11 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> Fil
         for rule in rules:
             for hit in rule.hits(context):
                 at = (*place(hit.node), rule.doc.id)
-                if at not in found:
-                    found[at] = _found(rule.doc, hit, context, silences)
+                severity: Severity | None = hit.severity or rule.doc.severity
+                if severity is not None and context.of_a_test(hit.node):
+                    severity = _IN_TESTS[severity]
+                if severity is not None and at not in found:
+                    found[at] = _found(rule.doc, hit, severity, context, silences)
         calls = frozenset(_called_from_elsewhere(context)) if uses else frozenset()
     except (RecursionError, MemoryError):
         raise UnreadableScript("its expressions are nested too deeply") from None
@@ -188,14 +191,18 @@ def _called_from_elsewhere(context: Context) -> Iterator[CalledFunction]:
             yield file.path, function.lineno
 
 
-def _found(doc: FindingDoc, hit: Hit, context: Context, silences: dict[str, _Silence]) -> FoundHit:
+#: what a test does wrong costs no training: what is probable there is not worth a remark
+_IN_TESTS: dict[Severity, Severity | None] = {"error": "error", "warning": "info", "info": None}
+
+
+def _found(doc: FindingDoc, hit: Hit, severity: Severity, context: Context, silences: dict[str, _Silence]) -> FoundHit:
     script = context.script
     file = script.file_of(hit.node)
     if file.path not in silences:
         silences[file.path] = _Silence(file.text)
     finding = Finding(
         doc.id,
-        hit.severity or doc.severity,
+        severity,
         hit.confidence,
         hit.summary,
         cause=doc.meaning,

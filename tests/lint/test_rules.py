@@ -48,6 +48,13 @@ def test_a_group_that_has_one_rank_by_a_constant_is_no_job_of_several_ranks(name
     assert {f.severity for f in findings if f.id == "checkpoint-on-one-gpu"} == {severity}
 
 
+def test_what_a_test_of_pytest_or_unittest_does_wrong_is_of_severity_info() -> None:
+    text = (HERE / "eval-with-grad" / "bad_loop_of_a_pytest.py").read_text(encoding="utf-8")
+    (finding,) = lint_text("test_model.py", text).findings
+    (elsewhere,) = lint_text("model.py", text.replace("def test_it", "def evaluate")).findings
+    assert (finding.severity, elsewhere.severity) == ("info", "warning")
+
+
 def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> None:
     for doc in docs():
         names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]

@@ -39,6 +39,7 @@ def check(context: Context) -> Iterator[Hit]:
             or _mapped_elsewhere(context, call)
             or not _is_state(context, call)
             or context.ranks.guarded(call)
+            or _beside_the_ranks(context, call)
             or any(_of_this_rank(context, given) for given in call.args[:1])
         ):
             continue
@@ -68,6 +69,16 @@ def _not_handed_on(context: Context) -> Iterator[Hit]:
 def _parameters(context: Context, node: ast.AST) -> set[str]:
     function = context.script.function_of(node)
     return {a.arg for a in (*function.args.args, *function.args.kwonlyargs)} if function is not None else set()
+
+
+def _beside_the_ranks(context: Context, call: ast.Call) -> bool:
+    """In a function that is called by the process that starts the ranks, and by none of them."""
+    script = context.script
+    spawns = [c for c in script.calls("spawn") if "multiprocessing" in script.call_names[c]]
+    ranks = {function for spawn in spawns for function in context.loops.reached(spawn)}
+    function = script.function_of(call)
+    callers = context.values.callers.get(function, []) if function is not None and ranks else []
+    return bool(callers) and function not in ranks and all(script.function_of(c) not in ranks for c in callers)
 
 
 def _mapped_elsewhere(context: Context, call: ast.Call) -> bool:

@@ -46,8 +46,6 @@ def check(context: Context) -> Iterator[Hit]:
         if _of_a_sample(context, write) or _in_turn(context, write.call):
             continue
         sure = write.does in ("saves", "makes") and write.path is not None and _certain(context, write.call, write.path)
-        if not sure and context.of_a_test(write.call):
-            continue
         yield Hit(
             write.call,
             _text(context, write),
@@ -140,6 +138,8 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
             between = [c for c in later if script.begin[c] < script.begin[write.call]]
             if any(waits(context, c) or _WAITS.search(script.last_names[c]) for c in between):
                 break
+            if any(_makes_it_too(context, c, folder) for c in between):
+                break
             if folder in _words_of_path(context, write.path):
                 text = f"only one rank makes {folder}, and every rank writes into it at once: it may not be there yet"
                 much_later = bool(script.loops_around(write.call)) and not script.loops_around(made)
@@ -174,7 +174,15 @@ def _parameters(inner: Function | None, outer: Function) -> set[str]:
     return {a.arg for a in (*inner.args.args, *inner.args.kwonlyargs)}
 
 
-_WAITS = re.compile(r"barrier|wait|sync", re.IGNORECASE)
+#: calls at which ranks wait for each other: a wrapper sends rank 0's weights to the others
+_WAITS = re.compile(r"barrier|wait|sync|^prepare$|^DistributedDataParallel$|^DDP$", re.IGNORECASE)
+
+
+def _makes_it_too(context: Context, call: ast.Call, folder: str) -> bool:
+    """Every rank makes the folder, or one in it, as well."""
+    if context.script.last_names[call] not in ("makedirs", "mkdir") or context.ranks.guarded(call):
+        return False
+    return folder in names_in(call)
 
 
 def _made_folder(context: Context, made: ast.Call) -> str | None:

@@ -179,9 +179,13 @@ class Loops:
         if _no_grad(by) or (isinstance(by, ast.Call) and isinstance(by.func, ast.Subscript)):
             return True
         held = by.func if isinstance(by, ast.Call) else by
-        return any(map(_no_grad, self.values.bound(held)))
+        bound = map(names_in, self.values.bound(held))  # `autocast if half else nullcontext` turns nothing off
+        return any(_no_grad_by(words - {"nullcontext"}) for words in bound)
 
 
 def _no_grad(node: ast.expr) -> bool:
-    words = names_in(node)
+    return _no_grad_by(names_in(node))
+
+
+def _no_grad_by(words: set[str]) -> bool:
     return any(re.search(r"no_?grad|inference|set_grad_enabled|nullcontext", w) for w in words)

@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit]:
         shuffle = argument(loader, 2, "shuffle")
         if not is_constant(shuffle, True) or has_stars(loader):
             continue
-        if any(argument(loader, n, k) is not None for n, k in ((3, "sampler"), (4, "batch_sampler"))):
+        if any(argument(loader, n, k) is not None for n, k in ((3, "sampler"), (4, "batch_sampler"), (-1, "use_ddp"))):
             continue
         if any(for_evaluation(w) for a in loader.args[:1] for w in names_in(a)):
             continue

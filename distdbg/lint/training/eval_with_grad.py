@@ -195,12 +195,14 @@ def _beside_no_grad(context: Context) -> Iterator[Hit]:
         if context.loops.without_grad(function) or _trains(context, function) or _uses_gradients(context, function):
             continue
         modes = [m for m in context.events.of("eval") if script.function_of(m) is function]
-        models = {context.values.key(r) for m in modes if (r := receiver(m)) is not None} - {None}
+        models = {context.values.key(r): script.begin[m] for m in reversed(modes) if (r := receiver(m)) is not None}
         for call in script.within(function, ast.Call):
             owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in RUNS else call.func
             its = context.values.key(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else None
             dropped = isinstance(script.parents[call], ast.Expr)  # a warm-up
-            if its in models and call.args and not dropped and not context.loops.without_grad(call):
+            if its is None or script.begin[call] < models.get(its, script.end[function]):
+                continue  # not in eval mode yet
+            if call.args and not dropped and not context.loops.without_grad(call):
                 text = f"{script.source(owner)} runs with gradients on, beside what runs without them"
                 yield Hit(call, text, related=((block, "gradients are off here only"),))
                 return

@@ -241,8 +241,12 @@ def _for_eval(context: Context, sampler: ast.Call) -> bool:
     if isinstance(statement, ast.Assign):
         words |= set().union(*(names_in(t) for t in statement.targets))
     function = script.function_of(sampler)
-    words |= {function.name} if function else set()
-    return any(for_evaluation(word) for word in words) and not any("train" in word.lower() for word in words)
+    for its in (words, {function.name} if function else set()):  # `valid_sampler` in a function `train`
+        if any("train" in word.lower() for word in its):
+            return False
+        if any(map(for_evaluation, its)):
+            return True
+    return False
 
 
 def _asked_for(context: Context) -> bool:

@@ -72,7 +72,7 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
         if not steps or not back or back[0] > steps[0]:
             continue
         for event in own[: steps[0]]:
-            if event.kind != "schedule" or event.call in seen:
+            if event.kind != "schedule" or event.call in seen or script.loops_around(event.call):
                 continue
             if not all(_is_about_itself(b, event) for b in event.branches):
                 continue

@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit]:
     if not calls or any(_differs(context, c) for c in calls):
         return
     first = next((c for c in calls if _used(context, c)), None)
-    if first is not None and not context.of_a_test(first):
+    if first is not None:
         yield Hit(
             first,
             f"every rank is seeded with the same {script.source(first.args[0])[:40]}: all draw the same noise",
