@@ -8,10 +8,11 @@ tuned on one half only, and recall is printed for each half and rule.
 MIRRORS holds a git directory of each repository as OWNER+NAME/repo. A mistake counts as found where a finding of the
 rule's id cites a line that its fix changed, or up to three lines beside them, or of a function whose lines it changed
 (`if rank != 0: return` is put at its head), and is gone after the fix; lines elsewhere where the mistake shows are
-listed as `also`. `why` is what a mistake asks of lint (see CLASSES), and recall is printed for each of these, too. Of
-the held-back half only totals are printed: whoever reads single cases of it, with --held-back, tunes on it. Each file
-is linted by itself, or with --whole together with all Python files of its repository at that commit. With --peers,
-torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in those lines
+listed as `also`. `why` is what a mistake asks of lint (see CLASSES), and recall is printed for each of these, too;
+`shown` is whether the file by itself shows the mistake to a reader, or only its repository. Of the held-back half only
+totals are printed: whoever reads single cases of it, with --held-back, tunes on it. Each file is linted by itself, or
+with --whole together with all Python files of its repository at that commit. With --peers, torch-preflight and TorchFix
+(flake8), where they are on PATH, read the same files: any finding of theirs in those lines
 counts, whatever it is about.
 """
 
@@ -146,7 +147,7 @@ def positives(entries: list[dict[str, Any]], mirrors: Path, *, held_back: bool) 
         right = [f for f in hits if left[f.evidence[0].quote] < said[f.evidence[0].quote]]
         found += bool(right)
         part = half(entry["repo"])
-        for key in ("all", wanted, *([f"why {entry['why']}"] if "why" in entry else [])):
+        for key in ("all", wanted, *(f"{name} {entry[name]}" for name in ("why", "shown") if name in entry)):
             by.setdefault((part, key), []).append(right[0].severity if right else "")
         result = (
             f"line {right[0].evidence[0].line} ({right[0].severity})"
@@ -158,7 +159,7 @@ def positives(entries: list[dict[str, Any]], mirrors: Path, *, held_back: bool) 
         if part == "tuning" or held_back:
             print(f"{entry['id']} {wanted}, {part}: {result}")
     for (part, key), ones in sorted(by.items()):
-        if part == "tuning" or held_back or key == "all":
+        if part == "tuning" or held_back or key == "all" or key.startswith("shown"):
             shown = sum(bool(one) and one != "info" for one in ones)
             print(f"{part}, {key}: {sum(map(bool, ones))} of {len(ones)}, {shown} of them shown without --all")
     return found, had
