@@ -94,7 +94,9 @@ ENTRIES = (
             "nowhere. Or a training loop evaluates now and then, under an `if`, with eval() on a model whose "
             "train() is called outside of this loop only. Or a loop that evaluates, with gradients off, calls the "
             "trained model, which has dropout or batch norm, and the file calls eval() nowhere. "
-            "Or of two models that are trained together only one is in eval mode where both are tested.",
+            "Or of two models that are trained together only one is in eval mode where both are tested. Of severity "
+            "info: the file puts the model into eval mode between batches and never into train mode, or it never calls "
+            "eval() and evaluates a model that is given a dropout or that train() is called on.",
             remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         ),
     ),

@@ -36,6 +36,15 @@ def given_constants(script: Script, function: Function, call: ast.Call, outer: G
     return {name: value for name, value in found.items() if name not in bound}
 
 
+def given_by(function: Function, call: ast.Call, name: str) -> ast.expr | None:
+    """What this call of the function gives to the parameter of this name; None where that is not in sight."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
+    if any(isinstance(v, ast.Starred) for v in call.args):
+        return None
+    pairs = (*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords))
+    return next((value for its, value in pairs if its == name), None)
+
+
 def _defaults(function: Function) -> dict[str, object]:
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]

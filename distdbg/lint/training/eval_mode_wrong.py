@@ -8,13 +8,17 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
-from distdbg.lint.script.loops import TRAINS_BY_NAME
-from distdbg.lint.script.script import LOOPS, Loop, last_word, names_in, receiver
+from distdbg.lint.script.given import given_by
+from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
 #: without these words there is nothing to check
-NEEDS = (re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($"), re.compile(r"^eval$|Dropout|BatchNorm|from_pretrained"))
+NEEDS = (
+    re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($"),
+    re.compile(r"^eval$|[Dd]ropout|BatchNorm|from_pretrained|^train\($"),
+)
 #: what the model that is trained is called, where its constructor is not in sight
 _TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
 #: a place where evaluation is all there is
@@ -38,9 +42,10 @@ def check(context: Context) -> Iterator[Hit]:
         modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
         if _on_purpose(context, loop, does) or any(not context.values.callees(c) for c in modes):
             continue
-        if mode.receiver is None:
+        model = _given_by_the_loop(context, mode)
+        if model is None:
             continue
-        if not _trained(context, mode.receiver, by_name=True) and not _of_a_helper(context, mode):
+        if not _trained(context, model, by_name=True) and not _of_a_helper(context, mode):
             continue
         yield Hit(
             mode.call,
@@ -156,6 +161,15 @@ def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
                 related=((loop, "the loop"), (mode.call, "eval mode"), (back, "train mode, outside the loop")),
             )
             return
+    if context.events.of("train") or re.search(r"\.training\s*=|set_mode|train_mode", context.script.text):
+        return
+    for mode in modes:
+        model = _given_by_the_loop(context, mode)
+        if model is not None and (_trained(context, model) or last_word(model) in ("model", "net", "network")):
+            text = "the model is put into eval mode between the batches, and nothing in this file calls train()"
+            related = ((loop, "the loop"), (mode.call, "eval mode"))
+            yield Hit(mode.top, text, "possible", severity="info", related=related)
+            return
 
 
 def _now_and_then(context: Context, loop: Loop, mode: TrainingEvent) -> bool:
@@ -195,20 +209,38 @@ def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool
 def _never_entered(context: Context) -> Iterator[Hit]:
     """Dropout drops and batch norm learns while the model is measured."""
     script = context.script
-    layers = [c for c, name in script.call_names.items() if _DEPENDS_ON_MODE.match(name) and script.class_of(c)]
-    if not layers or re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
+    if re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
         return
-    for loop in script.all(*LOOPS):
-        if not context.loops.in_evaluation(loop) or not context.loops.without_grad(loop):
-            continue
-        for call in script.within(loop, ast.Call):
-            if isinstance(call.func, (ast.Name, ast.Attribute)) and _trained(context, call.func):
-                yield Hit(
-                    call,
-                    "the model is evaluated in train mode: nothing in this file calls eval()",
-                    related=((layers[0], "behaves otherwise in train mode"),),
-                )
+    layers = [c for c, name in script.call_names.items() if _DEPENDS_ON_MODE.match(name) and script.class_of(c)]
+    # who calls train() has a model that depends on it
+    given = None if layers else next((k for k in script.all(ast.keyword) if _gives_dropout(k)), None)
+    given = given or next(iter(context.events.of("train")), None)
+    loops = [loop for loop in script.all(*LOOPS) if context.loops.in_evaluation(loop)]
+    functions = [function for function in script.all(*FUNCTIONS) if for_evaluation(function.name)]
+    for place in (*loops, *functions):
+        for call in script.within(place, ast.Call):
+            if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
+                continue
+            if not _trained(context, call.func) or not context.loops.without_grad(call):
+                continue
+            if layers:
+                text = "the model is evaluated in train mode: nothing in this file calls eval()"
+                yield Hit(call, text, related=((layers[0], "behaves otherwise in train mode"),))
                 return
+            if given is not None:
+                text = (
+                    "nothing in this file calls eval(): with dropout or batch norm the model is evaluated in train mode"
+                )
+                yield Hit(call, text, "possible", severity="info", related=((given, "the model may have such layers"),))
+                return
+
+
+def _gives_dropout(keyword: ast.keyword) -> bool:
+    """`dropout=0.5`"""
+    value = keyword.value
+    return re.search(r"dropout|drop_(?:rate|prob|path)|p_?drop", keyword.arg or "") is not None and not (
+        isinstance(value, ast.Constant) and not value.value
+    )
 
 
 def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> bool:
@@ -219,12 +251,39 @@ def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> boo
     file = context.script.file_of(model)
     if by_name and not any(context.script.file_of(o) is file for o in context.values.of_kind("optimizer")):
         return last_word(model) in ("model", "net", "network")
-    mine = context.values.sites(model)
-    key = context.values.key(model)
-    for optimizer in context.values.of_kind("optimizer"):
-        for call in context.script.within(optimizer, ast.Call):
+    values = context.values
+    mine, keys = values.sites(model), {values.key(one) for one in (model, *_given_by_callers(context, model))} - {None}
+    owners = (o for optimizer in values.of_kind("optimizer") for o in _optimized(context, optimizer))
+    return any(values.key(owner) in keys or mine & values.sites(owner) for owner in owners)
+
+
+def _given_by_callers(context: Context, model: ast.expr) -> Iterator[ast.expr]:
+    """What the calls of a function name the model that is a parameter of it."""
+    function = context.script.function_of(model)
+    if function is not None and isinstance(model, ast.Name):
+        for call in context.values.callers.get(function, []):
+            given = given_by(function, call, model.id)
+            if given is not None and context.values.key(given) is not None:
+                yield given
+
+
+def _optimized(context: Context, optimizer: ast.Call) -> Iterator[ast.expr]:
+    """`model` of `Adam(model.parameters())`, or of `params = list(model.parameters()) + …` and `Adam(params)`."""
+    script = context.script
+    parts: list[ast.expr] = [optimizer]
+    for given in (*optimizer.args, *(k.value for k in optimizer.keywords)):
+        parts += context.values.bound(given)
+    for part in parts:
+        for call in script.within(part, ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
-                owner = call.func.value
-                if context.values.key(owner) == key or mine & context.values.sites(owner):
-                    return True
-    return False
+                yield call.func.value
+
+
+def _given_by_the_loop(context: Context, mode: TrainingEvent) -> ast.expr | None:
+    """What the loop calls the model: of `evaluate(net, data)` that net which the function calls `model`."""
+    model, function = mode.receiver, context.script.function_of(mode.call)
+    called = mode.top if isinstance(mode.top, ast.Call) else None
+    if called is None or function is None or not isinstance(model, ast.Name) or called is mode.call:
+        return model
+    given = given_by(function, called, model.id) if function in context.values.callees(called) else None
+    return given if given is not None else model
