@@ -21,6 +21,8 @@ _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad(?!=False\))|\.grad\b(?!\s*=\s*None)|jacobian|hessian|saliency|attack|perturb",
     re.IGNORECASE,
 )
+#: gradients are turned off somewhere, or the file is another framework's
+_OFF = re.compile(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile|tensorflow|\bjax\b|paddle|\bmxnet\b")
 #: a method that evaluates one batch, by its name
 _EVALUATES_A_BATCH = re.compile(
     r"^_?(?:eval|evaluate|evaluation|val|valid|validate|validation|test)_(?:step|batch|one_batch)$"
@@ -129,8 +131,8 @@ def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     for call, model, key in forwards(values, lambda name: name in names or _LIKE_A_MODEL.match(name)):
         function, mode = script.function_of(call), modes.get(key)
         place = function or script.module_of(call)
-        if place in done or context.loops.without_grad(call):
-            continue
+        if place in done or context.loops.without_grad(call) or isinstance(script.parents[call], ast.Expr):
+            continue  # what it gives is dropped: it is run to make its lazy layers, or to warm it up
         if mode is not None and not _holds_at(context, mode, call, elsewhere=key not in trained):
             mode = None
         freed = detached(values, call)
@@ -215,7 +217,7 @@ def _turns_off(item: ast.expr) -> bool:
 def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
     script = context.script
-    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile|tensorflow|\bjax\b|paddle", script.text):
+    if _OFF.search(script.text):
         return
     for function in script.all(*FUNCTIONS):
         generates = _GENERATES.match(function.name) is not None
