@@ -12,14 +12,16 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import COLLECTIVE_WORDS, Collective, collective
 from distdbg.lint.script.own_data import BY_DATA_WORDS, REDUCTIONS, decided_by_data
 from distdbg.lint.script.ranks import RankGuard
-from distdbg.lint.script.script import Function, names_in
+from distdbg.lint.script.script import FUNCTIONS, Function, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.wrapped import comes_wrapped
 
 _DEEPEST = 4
+_OF_A_MANAGER = ("__enter__", "__exit__")
+_UNLESS_ALL = ", unless the rest of that test lets all ranks come"
 #: a part of a test that asks whether there are several ranks: in a job all of them answer alike
 _SEVERAL = re.compile(
-    r"rank|world_?size|initialized|(?:^|_)ddp|distributed(?!_?type)|n_?gpus?$|num_processes", re.IGNORECASE
+    r"rank|world_?size|initialized|is_available|(?:^|_)ddp|distributed(?!_?type)|n_?gpus?$|num_processes", re.IGNORECASE
 )
 #: first parts of calls that wait for no rank, `()` and `[]` for calls on a value; collectives are recognized before
 _KNOWN = sys.stdlib_module_names | {"torch", "numpy", "tqdm", "()", "[]"}
@@ -71,13 +73,26 @@ def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> It
 
 
 def _only_a_way(context: Context, call: ast.Call) -> bool:
-    """Behind an `if` of any kind in its function: a caller on one rank may well not take that way."""
+    """Behind an `if` in its function: a caller on one rank may well not take that way.
+
+    One that asks whether there are several ranks is none: `if is_initialized(): barrier()`.
+    """
+    below: ast.AST = call
     for outer in context.script.above(call):
-        if isinstance(outer, (ast.If, ast.IfExp, ast.Try)):
+        if isinstance(outer, (ast.IfExp, ast.Try)):
+            return True
+        if isinstance(outer, ast.If) and below is not outer.test and not _asks_for_several(context, outer, below):
             return True
         if outer is context.script.function_of(call):
             return False
+        below = outer
     return False
+
+
+def _asks_for_several(context: Context, outer: ast.If, below: ast.AST) -> bool:
+    parts = outer.test.values if isinstance(outer.test, ast.BoolOp) else [outer.test]
+    several = all(any(map(_SEVERAL.search, names_in(p))) and not context.ranks.asks(p) for p in parts)
+    return several and below in outer.body
 
 
 def _about_something_else(context: Context, guard: RankGuard, call: ast.Call) -> bool:
@@ -85,12 +100,26 @@ def _about_something_else(context: Context, guard: RankGuard, call: ast.Call) ->
     if not isinstance(guard.test, ast.BoolOp):
         return False
     free = [part for part in guard.test.values if not context.ranks.asks(part)]
-    lets_all_in = isinstance(guard.test.op, ast.And if guard.otherwise else ast.Or)
-    if lets_all_in and any(not any(map(_SEVERAL.search, names_in(part))) for part in free):
+    if _lets_all_in(context, guard) and not _is_a_barrier(context, call):
         return True
     words = set().union(*(names_in(part) for part in free)) if free else set()
     tests = [o.test for o in context.script.above(call) if isinstance(o, (ast.If, ast.IfExp)) and o is not guard.node]
     return any(words & names_in(test) for test in tests)
+
+
+def _lets_all_in(context: Context, guard: RankGuard) -> bool:
+    """Do all ranks come to the guarded line where some part of the test, which is not about ranks, wants it so?"""
+    test = guard.test
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And if guard.otherwise else ast.Or):
+        return False
+    free = [part for part in test.values if not context.ranks.asks(part)]
+    return any(not any(map(_SEVERAL.search, names_in(part))) for part in free)
+
+
+def _is_a_barrier(context: Context, call: ast.Call) -> bool:
+    """Wherever it stands it is there for all ranks: with other collectives, some settings need only one rank."""
+    entered = collective(context, call)
+    return entered is not None and entered.operation.endswith("barrier")
 
 
 def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Collective) -> bool:
@@ -100,11 +129,7 @@ def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Colle
     place in the same function that this guard does not cover the same way counts, if the rank has a say there; on the
     other side of the guard itself whatever may lead to one does.
     """
-    script = context.script
-    function = script.function_of(call)
-    for other in script.within(function or script.module_of(call), ast.Call):
-        if other is call or script.function_of(other) is not function:
-            continue
+    for other in _beside(context, call):
         theirs = context.ranks.guards(other)
         if not theirs or any(g.node is guard.node and g.otherwise == guard.otherwise for g in theirs):
             continue
@@ -113,6 +138,18 @@ def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Colle
         if any(g.node is guard.node for g in theirs) and _unknown(context, other):
             return True
     return False
+
+
+def _beside(context: Context, call: ast.Call) -> Iterator[ast.Call]:
+    """The other calls of its function; what a context manager does at its begin and at its end is one function."""
+    script, function, owner = context.script, context.script.function_of(call), context.script.class_of(call)
+    places: list[ast.AST] = [function or script.module_of(call)]
+    if function is not None and function.name in _OF_A_MANAGER and owner is not None:
+        places = [f for f in owner.body if isinstance(f, FUNCTIONS) and f.name in _OF_A_MANAGER]
+    for place in places:
+        for other in script.within(place, ast.Call):
+            if other is not call and (script.function_of(other) or script.module_of(other)) is place:
+                yield other
 
 
 def _unknown(context: Context, call: ast.Call) -> bool:
@@ -136,10 +173,11 @@ def _hit(context: Context, call: ast.Call, inner: ast.Call, entered: Collective,
     sure = inner is call and entered.of_library and not isinstance(guard.test, ast.BoolOp) and not guessed
     way = "" if inner is call else f", by way of {context.script.source(call.func)}"
     lost = entered.where or "the other ranks do not enter it"
+    by_a_setting = _lets_all_in(context, guard)
     return Hit(
         inner,
-        f"{entered.name} is {side} (line {guard.node.lineno}){way}: {lost}",
+        f"{entered.name} is {side} (line {guard.node.lineno}){way}: {lost}{_UNLESS_ALL if by_a_setting else ''}",
         "possible" if entered.where else "certain" if sure else "likely",
-        severity="info" if entered.where else None,
+        severity="info" if entered.where or by_a_setting else None,
         related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
     )

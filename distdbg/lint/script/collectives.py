@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint.rule import Context
-from distdbg.lint.script.script import argument, is_constant, last_word, names_in
+from distdbg.lint.script.script import argument, has_stars, is_constant, last_word, names_in
 from distdbg.lint.script.wrapped import wrapper_of
 
 _OF_TORCH = of_kind(COLLECTIVE, SETUP) - {"init_process_group", "coalesced", "split_group", "shrink_group"}
@@ -48,7 +48,7 @@ _DISTRIBUTED = re.compile(r"(?:^|[._])(?:dist|distributed|dist_utils|comm|ddp|pa
 #: words of all that `collective` knows
 COLLECTIVE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
-    r"^\w+_barrier$|DDP|DistributedDataParallel|^fabric$|lightning|^deepspeed$|horovod|xla_model|^ignite$|accelerat",
+    r"^\w+_barrier$|DDP|DistributedDataParallel|^fabric$|lightning|^deepspeed$|horovod|xla_model|^ignite$|accelerat|torchmetrics",
     re.IGNORECASE,
 )
 FORWARD_OF_FSDP, FORWARD_OF_DDP = "forward of an FSDP model", "forward of a DDP model"
@@ -60,7 +60,7 @@ STATE_OF_FSDP = "state_dict of an FSDP model"
 #: last parts of all names that may be one: most calls are told apart by these
 _LAST = (
     _OF_TORCH | _OF_ACCELERATE | _OF_FABRIC | _OF_TRAINER | _OF_LIBRARIES | _UNMISTAKABLE
-    | {"state_dict", "save", "load", "async_save", "get_model_state_dict", "get_optimizer_state_dict"}
+    | {"state_dict", "compute", "save", "load", "async_save", "get_model_state_dict", "get_optimizer_state_dict"}
 )  # fmt: skip
 #: where the tensor of this rank is among the arguments
 TENSOR_PLACE = {
@@ -148,12 +148,26 @@ def _of_a_framework(context: Context, called: ast.Attribute, last: str) -> Colle
     if last in _OF_ACCELERATE and _is_accelerator(context, called.value):
         alone = last in _SAVES and not _SAVES_TOGETHER.search(context.script.text)
         return Collective(f"accelerator.{last}", where=_IF_SHARDED if alone else "")
+    if last == "compute":
+        return Collective(f"{owner}.compute") if _is_a_metric_of_all(context, called.value) else None
     known = (
         (owner == "fabric" and last in _OF_FABRIC)
         or (owner == "trainer" and last in _OF_TRAINER and "lightning" in context.frameworks)
         or (last == "save_checkpoint" and "deepspeed" in context.frameworks and owner.endswith("engine"))
     )
     return Collective(f"{owner}.{last}") if known else None
+
+
+def _is_a_metric_of_all(context: Context, metric: ast.expr) -> bool:
+    """Of torchmetrics: compute() gathers from all ranks, unless the metric is told another way."""
+    made = [call for value in context.values.bound(metric) for call in context.script.within(value, ast.Call)]
+    return any(
+        context.script.call_names[call].startswith("torchmetrics.")
+        and argument(call, -1, "sync_on_compute") is None
+        and argument(call, -1, "dist_sync_fn") is None
+        and not has_stars(call)
+        for call in made
+    )
 
 
 def _is_accelerator(context: Context, node: ast.expr) -> bool:
