@@ -101,7 +101,7 @@ class Context:
         text = self.script.file.text
         return (
             self.starts_group
-            or any(part in text for part in ("distributed", "DDP", "FSDP", "horovod"))  # faster than a pattern
+            or any(part in text for part in ("distributed", "DistributedData", "DDP", "FSDP", "horovod"))
             or re.search(r"\b(?:ddp|dist|hvd)\b|(?:\b|_)(?:rank|RANK)\b", text) is not None
         )
 

@@ -19,6 +19,9 @@ ACCUMULATES = re.compile(
 _LEAVES = (ast.Continue, ast.Return)
 #: an object that goes backward with the loss that it is given, and leaves accumulation to its caller
 _FABRIC = re.compile(r"fabric", re.IGNORECASE)
+_ACCELERATOR = re.compile(r"accelerator", re.IGNORECASE)
+#: `self._optimizer_step()` of a base class that another file has
+_STEPS_BY_NAME = re.compile(r"optim\w*_step$|step_optim|^update_step$")
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def _in_methods(context: Context) -> Iterator[Accumulation]:
         others = [f for f in owner.body if isinstance(f, FUNCTIONS) and f is not function] if owner else []
         if any(e.kind in STEPS for e in own):
             continue
-        back = [e for e in own if e.kind == "backward" and not _by_itself(e)]
+        back = [e for e in own if e.kind == "backward" and not _by_itself(context, e)]
         steps = [e for f in others for e in context.loops.does(f) if e.kind in STEPS and e.call is e.top]
         guards = [_guards(context, e) for e in steps]
         common = set.intersection(*guards) if guards else set()
@@ -71,21 +74,34 @@ def _in_methods(context: Context) -> Iterator[Accumulation]:
 
 
 def _guarded(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Iterator[Accumulation]:
-    back = [e for e in does if e.kind == "backward" and not _by_itself(e)]
-    steps = [e for e in does if e.kind in STEPS and not _by_itself(e)]
+    back = [e for e in does if e.kind == "backward" and not _by_itself(context, e)]
+    steps = [e for e in does if e.kind in STEPS and not _by_itself(context, e)]
     if not back or not steps:
         return
-    common = set.intersection(*(_guards(context, s) for s in steps))
-    free = [e for e in back if _guards(context, e).isdisjoint(common)]
-    if common and len(free) == len(back):
+    guards = [_guards(context, s) for s in steps]
+    every = set.union(*guards)
+    free = [e for e in back if _guards(context, e).isdisjoint(every)]
+    if all(guards) and len(free) == len(back):
         before = [e for e in free if context.script.begin[e.top] < context.script.begin[steps[0].top]]
+        common = set.intersection(*guards) or every  # in two branches each step may have an `if` of its own
         yield Accumulation(place, (before or free)[-1], min(common, key=context.script.begin.__getitem__))
 
 
-def _by_itself(event: TrainingEvent) -> bool:
+def _by_itself(context: Context, event: TrainingEvent) -> bool:
     """Done by an object that looks after accumulation itself."""
-    receiver = event.receiver
-    return Events.managed(event) and not (receiver is not None and _FABRIC.search(ast.unparse(receiver)))
+    if not Events.managed(event) or event.receiver is None:
+        return False
+    by = ast.unparse(event.receiver)
+    return not (_FABRIC.search(by) or (_ACCELERATOR.search(by) and not accelerator_accumulates(context)))
+
+
+def accelerator_accumulates(context: Context) -> bool:
+    """Is an Accelerator told how many batches make a step? Else it leaves accumulation to its caller."""
+    script = context.script
+    if script.calls("accumulate", "no_sync"):
+        return True
+    made = context.values.of_kind("accelerator")
+    return any(k.arg is not None and "accumulation" in k.arg for site in made for k in site.keywords)
 
 
 def _guards(context: Context, event: TrainingEvent) -> set[ast.If]:
@@ -149,7 +165,7 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
     script = context.script
     for loop in script.all(*LOOPS):
         kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
-        back = [e for e in kinds if e.kind == "backward" and not Events.managed(e)]
+        back = [e for e in kinds if e.kind == "backward" and not _by_itself(context, e)]
         if not back or len(back) != len(kinds) or context.loops.kinds[loop] == "epoch":
             continue
         if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
@@ -158,8 +174,16 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
         if outer is None and any(ACCUMULATES.search(w) for w in names_in(_header(loop))):
             outer = script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
-        if any(e.kind in STEPS and not Events.managed(e) for e in after):
+        if any(e.kind in STEPS and not _by_itself(context, e) for e in after) or (
+            outer and _steps_by_name(context, loop, outer)
+        ):
             yield Accumulation(loop, back[0])
+
+
+def _steps_by_name(context: Context, loop: Loop, outer: ast.AST) -> bool:
+    script = context.script
+    behind = (c for c in script.within(outer, ast.Call) if script.begin[c] >= script.end[loop])
+    return any(_STEPS_BY_NAME.search(script.last_names[c]) for c in behind)
 
 
 def _header(loop: Loop) -> ast.expr:

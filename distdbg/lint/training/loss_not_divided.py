@@ -8,16 +8,23 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import ACCUMULATES, Accumulation, accumulations, by_a_number
-from distdbg.lint.script.events import carrier
+from distdbg.lint.script.events import Events, carrier
+from distdbg.lint.script.kept import LOSS
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import Function, last_word, names_in
 
 #: a sum is meant, or something else divides
 UNLESS = re.compile(
-    r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|scale_loss|loss_scale|grad\s*/=", re.IGNORECASE
+    r"reduction\s*=\s*[\"']sum|multiply_grads|grads?\w*(?:\.data)?\.(?:div_|mul_)\(|_foreach_(?:div|mul)_|\bgrad\s*[/*]=|"
+    r"scale_grad|normalize_grad|(?<!amp\.)scale_loss\(",
+    re.IGNORECASE,
 )
 #: these divide by themselves
-_DIVIDE_THEMSELVES = {"accelerate", "trainer", "deepspeed"}
+_DIVIDE_THEMSELVES = {"trainer", "deepspeed", "lightning"}
+
+#: a value that is only read: for a log
+_READ_ONLY = {"item", "detach", "tolist", "reduce", "all_reduce", "log"}
+_HOPS = 4
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
@@ -41,11 +48,13 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         if _is_divided(context, one) or _comes_divided(context, one) or _is_told_how_many(one):
             continue
-        yield Hit(
-            one.backward.top,
-            "gradients are added up over several batches, and the loss is not divided by their number",
-            related=related,
-        )
+        text = "gradients are added up over several batches, and the loss is not divided by their number"
+        if Events.managed(one.backward) and not context.values.of_kind("accelerator"):
+            text = f"{text}, if the accelerator is not told it"
+        elif not _divides_elsewhere(context, one):
+            yield Hit(one.backward.top, text, related=related)
+            continue
+        yield Hit(one.backward.top, text, "possible", severity="info", related=related)
 
 
 def _divided_too_late(context: Context) -> Iterator[Hit]:
@@ -113,19 +122,64 @@ def _words(context: Context, test: ast.expr) -> set[str]:
 
 
 def _is_divided(context: Context, one: Accumulation) -> bool:
-    """By a division of the loss where it goes backward, or by any in a function that is called on the way."""
+    """By a division on the way of the loss to where it goes backward, or by the number in a function that is called."""
     script, call = context.script, one.backward.call
     kept = carrier(call) or _attribute(call) if isinstance(call, ast.Call) else None
     counters = _counters(context, one.place)
+    way = _way_of(context, one, kept) if kept is not None else None
     for node in script.within(one.place, ast.BinOp, ast.Call, ast.AugAssign):
-        if _divides(node) and not _by_one_of(node, counters) and (kept is None or _of_the_loss(context, node, kept)):
+        if _divides(node) and not _by_one_of(node, counters) and (way is None or _is_on_the_way(context, node, way)):
             return True
     for place in context.loops.reached(one.place):
-        if not for_evaluation(place.name) and any(
-            _divides(n) for n in script.within(place, ast.BinOp, ast.Call, ast.AugAssign)
-        ):
+        if not for_evaluation(place.name) and _divides_in(context, place):
             return True
     return False
+
+
+def _divides_in(context: Context, place: Function) -> bool:
+    """A function divides by the number of batches, or divides what goes backward in it."""
+    back = [c for c in context.script.within(place, ast.Call) if c in context.events.of("backward")]
+    carried = {kept for c in back if (kept := carrier(c)) is not None}
+    for node in context.script.within(place, ast.BinOp, ast.Call, ast.AugAssign):
+        if not _divides(node):
+            continue
+        by = getattr(node, "right", None) or getattr(node, "value", None) or node
+        if any(ACCUMULATES.search(w) for w in names_in(by)) or (back and _is_on_the_way(context, node, carried)):
+            return True
+    return False
+
+
+def _way_of(context: Context, one: Accumulation, kept: str) -> set[str]:
+    """The names that what goes backward is made of, in the code around it."""
+    script = context.script
+    place = script.function_of(one.backward.call) or one.place
+    assigned = [a for a in script.within(place, ast.Assign, ast.AugAssign) if not names_in(a.value) & _READ_ONLY]
+    names = {kept}
+    for _ in range(_HOPS):
+        before = len(names)
+        for a in assigned:
+            targets = a.targets if isinstance(a, ast.Assign) else [a.target]
+            if any(isinstance(t, ast.Name) and t.id in names for t in targets):
+                names |= {n.id for n in script.within(a.value, ast.Name) if LOSS.search(n.id)}
+        if len(names) == before:
+            break
+    return names
+
+
+def _is_on_the_way(context: Context, node: ast.AST, way: set[str]) -> bool:
+    statement = context.script.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    words = {n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)}
+    words |= {last_word(t) for t in targets if t is not None}
+    if words & way and not names_in(statement) & _READ_ONLY:
+        return True
+    return "backward" in names_in(statement)
+
+
+def _divides_elsewhere(context: Context, one: Accumulation) -> bool:
+    """Something is divided in the code around, for a log or in a function that is called: who knows what."""
+    places = [one.place, *(f for f in context.loops.reached(one.place) if not for_evaluation(f.name))]
+    return any(_divides(n) for p in places for n in context.script.within(p, ast.BinOp, ast.Call, ast.AugAssign))
 
 
 def _comes_divided(context: Context, one: Accumulation) -> bool:
@@ -169,20 +223,6 @@ def _by_one_of(node: ast.AST, counters: set[str]) -> bool:
     """`loss / n_so_far`: of the batches of a step each has another weight."""
     divisor = getattr(node, "right", None) or getattr(node, "value", None)
     return isinstance(divisor, ast.Name) and divisor.id in counters
-
-
-def _of_the_loss(context: Context, node: ast.AST, kept: str) -> bool:
-    """Assigned to what goes backward, part of it, or by a number of accumulation."""
-    statement = context.script.statement_of(node)
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    words = {last_word(t) for t in targets if t is not None}
-    by = getattr(node, "right", None) or getattr(node, "value", None) or node
-    return (
-        kept in words
-        or "backward" in names_in(statement)
-        or ("len" not in names_in(by) and any(ACCUMULATES.search(w) for w in names_in(by)))
-        or any(re.search("loss", w, re.IGNORECASE) for w in words)
-    )
 
 
 def _divides(node: ast.AST) -> bool:
