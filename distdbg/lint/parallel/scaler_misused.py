@@ -9,28 +9,58 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
 from distdbg.lint.script.events import Events, TrainingEvent, carrier
-from distdbg.lint.script.script import argument
+from distdbg.lint.script.script import FUNCTIONS, argument
 
 _SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
+
+#: scalers of other makers
+_UPDATES = re.compile(r"update_scale|adjust_scale|\bapex\b")
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, re.compile(r"scale|autocast"))
 
 
 def check(context: Context) -> Iterator[Hit]:
-    for loop in context.loops.training:
-        does = context.loops.does(loop)
+    seen: set[ast.AST] = set()
+    for place in (*context.loops.training, *context.script.all(*FUNCTIONS)):
+        does = context.loops.does(place)
         scaled = [e for e in does if e.kind == "backward" and Events.scaled(e)]
-        if not scaled:
-            continue
-        if not context.script.calls("get_scale"):  # else it may be divided by
-            yield from _past_the_scaler(does, scaled)
-        steps = [e for e in does if e.kind == "scaler_step"]
-        if steps and not any(e.kind == "update" for e in does) and not context.script.calls("update"):
-            text = "scaler.step without scaler.update: the scale never adapts"
-            yield Hit(steps[0].call, text, "certain", related=((scaled[0].call, "the loss is scaled"),))
-
+        hits = _past_the_scaler(context, does, scaled) if scaled and not context.script.calls("get_scale") else ()
+        for hit in (*hits, *_never_updated(context, place, does, scaled)):
+            if hit.node not in seen:
+                seen.add(hit.node)
+                yield hit
     yield from _of_the_wrong_type(context)
+
+
+def _never_updated(
+    context: Context, place: ast.AST, does: list[TrainingEvent], scaled: list[TrainingEvent]
+) -> Iterator[Hit]:
+    """Nothing in the file updates a scaler, and none is passed to a function of another file."""
+    steps = [e for e in does if e.kind == "scaler_step"]
+    if not steps or context.events.of("update"):
+        return
+    known = all(e.receiver is not None and context.roles.scaler(e.receiver).of_torch for e in steps)
+    looping = scaled and place in context.loops.training
+    if not looping and not all(e.receiver is not None and context.roles.scaler(e.receiver) for e in steps):
+        return
+    if not known and (_UPDATES.search(context.script.text) or _passed_on(context)):
+        return
+    text = "scaler.step without scaler.update: the scale never adapts"
+    related = tuple((e.call, "the loss is scaled") for e in scaled[:1])
+    certain = bool(looping) and known
+    yield Hit(steps[0].call, text, "certain" if certain else "likely", None if looping else "warning", related)
+
+
+def _passed_on(context: Context) -> bool:
+    """Something that this file does not hold gets the scaler."""
+    for call in context.script.all(ast.Call):
+        if context.values.callees(call):
+            continue
+        given = (*call.args, *(k.value for k in call.keywords))
+        if any(isinstance(g, (ast.Name, ast.Attribute)) and context.roles.scaler(g) for g in given):
+            return True
+    return False
 
 
 def _of_the_wrong_type(context: Context) -> Iterator[Hit]:
@@ -67,11 +97,13 @@ def _assigned_in(context: Context, block: ast.AST, name: str | None) -> bool:
     return name is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets)
 
 
-def _past_the_scaler(does: list[TrainingEvent], scaled: list[TrainingEvent]) -> Iterator[Hit]:
+def _past_the_scaler(context: Context, does: list[TrainingEvent], scaled: list[TrainingEvent]) -> Iterator[Hit]:
+    by_hand = bool(context.events.of("update"))  # unscale_, a look at the gradients, the step, update
     for step in (e for e in does if e.kind == "step"):
         before = [e for e in scaled if not e.excludes(step) and does.index(e) < does.index(step)]
         plain = [e for e in does if e.kind == "backward" and e not in scaled and not e.excludes(step)]
-        mended = [e for e in does if e.kind in ("scaler_step", "unscale") and not e.excludes(step)]
+        mended = [e for e in does if e.kind == "scaler_step" or (by_hand and e.kind == "unscale")]
+        mended = [e for e in mended if not e.excludes(step)]
         if before and not plain and not mended:
             text = "the loss is scaled, but the optimizer steps past the scaler"
             yield Hit(step.call, text, related=((before[0].call, "the loss is scaled"),))
