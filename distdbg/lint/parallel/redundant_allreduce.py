@@ -23,7 +23,9 @@ _STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 NEEDS = ({"backward("},)
 
 #: first parts of the names of contexts that have nothing to do with gradients of other ranks
-_KNOWN_CONTEXTS = {"torch", "contextlib", "open", "tqdm", "autocast", "warnings", "time", "apex", "amp"}
+_KNOWN_CONTEXTS = {"torch", "contextlib", "nullcontext", "open", "tqdm", "autocast", "warnings", "time", "apex", "amp"}
+#: words of others that may be no_sync under another name
+_MAY_HOLD_BACK = re.compile(r"sync|accum|optim|ctx|context|cm$|model|ddp|strategy|manager|join|engine", re.IGNORECASE)
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -37,6 +39,7 @@ def check(context: Context) -> Iterator[Hit]:
             yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     yield from _by_an_accelerator(context)
     if not found:
+        yield from _over_micro_batches(context, wrapper)
         yield from _in_a_train_step(context)
         yield from _in_a_branch(context)
 
@@ -52,13 +55,18 @@ def _in_unknown_context(context: Context, backward: TrainingEvent) -> bool:
     return False
 
 
-def _unknown(context: Context, manager: ast.expr) -> bool:
+def _unknown(context: Context, manager: ast.expr, deepest: int = 3) -> bool:
     if context.values.sites(manager, "autocast"):
         return False
-    if not isinstance(manager, ast.Call):
-        return True  # made elsewhere: `with ctx:`
-    root = context.script.call_names[manager].partition(".")[0]
-    return root not in _KNOWN_CONTEXTS and not context.values.callees(manager)
+    if isinstance(manager, ast.IfExp):
+        return any(_unknown(context, one, deepest) for one in (manager.body, manager.orelse))
+    if not isinstance(manager, ast.Call):  # made elsewhere: `with ctx:`
+        bound = context.values.bound(manager) if deepest else []
+        return not bound or any(_unknown(context, one, deepest - 1) for one in bound)
+    name = context.script.call_names[manager]
+    if name.partition(".")[0] in _KNOWN_CONTEXTS or context.values.callees(manager):
+        return False
+    return _MAY_HOLD_BACK.search(name) is not None
 
 
 def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
@@ -84,6 +92,18 @@ def _by_an_accelerator(context: Context) -> Iterator[Hit]:
         if any(e.kind in STEPS and script.begin[e.top] >= script.end[loop] for e in context.loops.does(place)):
             text = "accelerator.backward averages all gradients after every micro-batch: nothing here says accumulate"
             yield Hit(does[0].top, f"{text} or no_sync", "possible", severity="info")
+
+
+def _over_micro_batches(context: Context, wrapper: str) -> Iterator[Hit]:
+    """A loop over micro-batches of a wrapped model only goes backward: one reduction a step is enough."""
+    for loop in context.script.all(*LOOPS) if wrapper and not context.frameworks else ():
+        header = loop.test if isinstance(loop, ast.While) else loop.iter
+        does = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
+        back = [e for e in does if e.kind == "backward"]
+        if not back or len(back) != len(does) or not any(ACCUMULATES.search(w) for w in names_in(header)):
+            continue
+        if not _in_unknown_context(context, back[0]):
+            yield _hit(back[0].top, wrapper, "every micro-batch averages all gradients over the ranks")
 
 
 def _in_a_train_step(context: Context) -> Iterator[Hit]:

@@ -15,7 +15,7 @@ from distdbg.lint.script.values import ValueFlow
 _OPTIMIZER = re.compile(
     r"^_?(?:optim(?:izers?)?|opt)(?:_?(?:g|d|gen|disc|generator|discriminator|model|net|\d+))?$", re.IGNORECASE
 )
-_SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
+_SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?s?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
 _SCALER = re.compile(r"^_?(?:(?:grad|amp|loss|fp16)_?)?scaler$", re.IGNORECASE)
 #: schedules of transformers and diffusers are LambdaLR of torch
 _MADE_OF_TORCHS = re.compile(r"^(?:transformers|diffusers)\.(?:.*\.)?get_\w*schedule\w*$")

@@ -23,7 +23,7 @@ UNLESS = re.compile(
 _DIVIDE_THEMSELVES = {"trainer", "deepspeed", "lightning"}
 
 #: a value that is only read: for a log
-_READ_ONLY = {"item", "detach", "tolist", "reduce", "all_reduce", "log"}
+_READ_ONLY = {"item", "detach", "tolist", "log"}
 _HOPS = 4
 
 #: without these words there is nothing to check

@@ -11,6 +11,8 @@ from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
 from distdbg.lint.script.script import FUNCTIONS, Function, Loop
 
+_TEXT = "the scheduler steps before the optimizer: the first learning rate is skipped"
+_FACTORY = re.compile(r"^(?:get|build|create|make|configure)_\w*sched\w*$", re.IGNORECASE)
 _TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
 #: without these words there is nothing to check
@@ -35,18 +37,19 @@ def check(context: Context) -> Iterator[Hit]:
             if not mine or mine[0] < place or not branches <= set(does[mine[0]].branches):
                 continue
             role = _role(context, event)
-            if not role or (not role.of_torch and context.frameworks):
+            named = not role or (not role.of_torch and bool(context.frameworks))
+            if named and not _of_a_factory(context, event):
                 continue
             inner = context.script.loops_around(event.top)
             if inner and inner[0] is not loop:  # a small loop of its own that winds the schedule forward
                 continue
             seen.add(event.call)
-            yield Hit(
-                event.call,
-                "the scheduler steps before the optimizer: the first learning rate is skipped",
-                "certain" if event.call is event.top and role.of_torch else "likely",
-                related=((does[mine[0]].call, "the optimizer's step"),),
-            )
+            related = ((does[mine[0]].call, "the optimizer's step"),)
+            if named:
+                yield Hit(event.call, f"{_TEXT}, if it is one of torch", "possible", "info", related)
+            else:
+                certain = event.call is event.top and role.of_torch
+                yield Hit(event.call, _TEXT, "certain" if certain else "likely", related=related)
     yield from _in_a_method(context, seen)
 
 
@@ -81,7 +84,7 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
                 seen.add(event.call)
                 yield Hit(
                     event.call,
-                    "the scheduler steps before the optimizer: the first learning rate is skipped",
+                    _TEXT,
                     related=((own[steps[0]].call, "the optimizer's step"),),
                 )
 
@@ -104,7 +107,7 @@ def _before_a_call_that_trains(context: Context, loop: Loop, does: list[Training
         if not any(trains[:place]) and (call := next(filter(None, trains[place + 1 :]), None)) is not None:
             yield Hit(
                 event.call,
-                "the scheduler steps before the optimizer: the first learning rate is skipped",
+                _TEXT,
                 related=((call, "trains an epoch with the optimizer"),),
             )
 
@@ -122,6 +125,16 @@ def _trains(context: Context, statement: ast.AST) -> ast.Call | None:
         if by_name and any(context.values.sites(g, "optimizer") for g in optimizers):
             return call  # type: ignore[no-any-return]
     return None
+
+
+def _of_a_factory(context: Context, event: TrainingEvent) -> bool:
+    """`scheduler = get_schedule_linear(optimizer, …)` of another file, or a name under a framework."""
+    call, owner = event.call, event.receiver
+    if not isinstance(call, ast.Call) or call.args or call.keywords or owner is None:
+        return False
+    made = [a.value for a in context.values.assignments(owner)]
+    calls = [context.script.last_names[value] for value in made if isinstance(value, ast.Call)]
+    return bool(calls) and len(calls) == len(made) and all(map(_FACTORY.match, calls))
 
 
 def _role(context: Context, event: TrainingEvent) -> Role:
