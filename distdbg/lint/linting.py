@@ -6,7 +6,8 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from distdbg.findings import catalogue
 from distdbg.lint import all_rules
@@ -20,6 +21,11 @@ from distdbg.model import Citation, Finding, FindingDoc, Severity
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
 _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*)\])?", re.MULTILINE)
 
+
+#: severities, the worst first
+_ORDER: tuple[Severity, ...] = get_args(Severity)
+#: places that a finding cites where several files show it
+_MOST_CITED = 5
 
 #: a statement at the top of a file: path, and which one it is
 Piece = tuple[str, int]
@@ -47,8 +53,8 @@ class FileRun:
     """What one file shows, joined with what it calls from others; it can be sent to another process, and kept.
 
     `uses` are the statements of other files that it was joined with, `calls` the functions in them that code of another
-    file calls; `asked` the ids of the rules that ran. `consulted` are the files that all this depends on. `unreadable`
-    says why there is no more.
+    file calls; `asked` the ids of the rules that ran, and were not turned away because nothing shows several ranks.
+    `consulted` are the files that all this depends on. `unreadable` says why there is no more.
     """
 
     path: str
@@ -148,8 +154,19 @@ def _as_the_outermost_see_it(runs: Mapping[str, FileRun], wanted: Collection[str
         for one in run.hits if wanted is None else [f for f in run.hits if f.finding.id in wanted]:
             outer = (user for user in users[one.piece] if path in leads_to[user] and user not in leads_to[path])
             if not any(runs[user].judges(one) for user in outer):
-                kept[one.piece[0]].setdefault((one.finding.id, one.at), one)
+                same = kept[one.piece[0]].get((one.finding.id, one.at))
+                kept[one.piece[0]][one.finding.id, one.at] = one if same is None else _as_both_see_it(same, one)
     return {path: sorted(its.values(), key=lambda f: (f.at, f.finding.id)) for path, its in kept.items()}
+
+
+def _as_both_see_it(one: FoundHit, other: FoundHit) -> FoundHit:
+    """The worse of the two, with what the other one cites of files that neither the finding nor the first one is in."""
+    if _ORDER.index(other.finding.severity) < _ORDER.index(one.finding.severity):
+        one, other = other, one
+    cited = one.finding.evidence
+    files = {citation.path for citation in cited}
+    more = [citation for citation in other.finding.evidence if citation.path not in files]
+    return replace(one, finding=replace(one.finding, evidence=(*cited, *more)[: max(len(cited), _MOST_CITED)]))
 
 
 def _linted(found: Sequence[FoundHit]) -> Linted:
@@ -166,9 +183,11 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> Fil
     if not rules or not modules.about_training(joined.path):
         return FileRun(joined.path, uses=uses, consulted=consulted)  # asked before anything costly
     found: dict[tuple[int, int, str], FoundHit] = {}
+    asked: set[str] = set()
     try:
         context = Context(modules.script(joined))
         for rule in rules:
+            context.turned_away = False
             for hit in rule.hits(context):
                 at = (*place(hit.node), rule.doc.id)
                 severity: Severity | None = hit.severity or rule.doc.severity
@@ -176,11 +195,13 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> Fil
                     severity = _IN_TESTS[severity]
                 if severity is not None and at not in found:
                     found[at] = _found(rule.doc, hit, severity, context, silences)
+            if not context.turned_away:
+                asked.add(rule.doc.id)
         calls = frozenset(_called_from_elsewhere(context)) if uses else frozenset()
     except (RecursionError, MemoryError):
         raise UnreadableScript("its expressions are nested too deeply") from None
     hits = tuple(found[at] for at in sorted(found))
-    return FileRun(joined.path, hits, uses, calls, frozenset(rule.doc.id for rule in rules), consulted)
+    return FileRun(joined.path, hits, uses, calls, frozenset(asked), consulted)
 
 
 def _called_from_elsewhere(context: Context) -> Iterator[CalledFunction]:

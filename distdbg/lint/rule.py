@@ -47,6 +47,8 @@ class Context:
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        #: a rule was told that nothing shows several ranks: its silence says nothing about a helper that knows of them
+        self.turned_away = False
 
     @cached_property
     def values(self) -> ValueFlow:
@@ -95,9 +97,14 @@ class Context:
         functions = (f for f in self.script.all(ast.FunctionDef) if self.script.file_of(f) is file)
         return any(f.name.startswith("test") for f in functions)
 
-    @cached_property
+    @property
     def distributed(self) -> bool:
         """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""
+        self.turned_away |= not self._distributed
+        return self._distributed
+
+    @cached_property
+    def _distributed(self) -> bool:
         text = self.script.file.text
         return (
             self.starts_group

@@ -106,11 +106,19 @@ def test_a_function_that_is_defined_in_a_branch() -> None:
     assert found(texts) == {("helper.py", 8, "checkpoint-race")}
 
 
+def test_what_runs_when_a_file_is_started_is_no_caller_for_those_that_import_it() -> None:
+    start = "\n\nif __name__ == '__main__':\n    MODEL = 1\n    save(net)\n"
+    helper = SAVES.replace("(model):", "(model, path=MODEL):") + start
+    guarded = CALLS.format(module="helper", name="save", guard="if dist.get_rank() == 0:\n    ")
+    assert found({"helper.py": helper, "train.py": guarded}) == set()
+
+
 def test_a_comment_silences_what_another_file_brings_up() -> None:
     quiet = SAVES.replace("'model.pt')", "'model.pt')  # distdbg: ignore[checkpoint-race]")
     results = lint_files({"helper.py": quiet, "all.py": CALLS.format(module="helper", name="save", guard="")})
     helper = results["helper.py"]
-    assert isinstance(helper, Linted) and not helper.findings and helper.silenced == 1
+    assert isinstance(helper, Linted) and helper.silenced == 1
+    assert "checkpoint-race" not in {f.id for f in helper.findings}
 
 
 def test_a_file_that_cannot_be_read_hides_no_other() -> None:
@@ -243,5 +251,102 @@ def test_every_caller_of_a_helper_that_saves_is_named() -> None:
     twice = CALLS.format(module="helper", name="save", guard="") + "save(model)\n"
     helper = lint_files({"helper.py": SAVES, "train.py": twice})["helper.py"]
     assert isinstance(helper, Linted)
-    cited = [(c.path, c.line) for f in helper.findings for c in f.evidence]
+    cited = [(c.path, c.line) for f in helper.findings if f.id == "checkpoint-race" for c in f.evidence]
     assert cited == [("helper.py", 5), ("train.py", 7), ("train.py", 8)]
+
+
+KEEPER = """\
+import torch
+
+
+class Base:
+    def finish(self, model):
+        self.save(model)
+
+    def save(self, model):
+        raise NotImplementedError
+
+
+class Keeper(Base):
+    def save(self, model):
+        torch.save(model.state_dict(), 'model.pt')
+
+    def __call__(self, model):
+        self.save(model)
+
+
+class Late(Keeper):
+    def finish(self, model):
+        super().finish(model)
+"""
+RANKS = """\
+import atexit
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from keeper import Keeper, Late
+
+dist.init_process_group("nccl")
+model = DistributedDataParallel(net)
+"""
+TRAINER = "class Trainer:\n    def __init__(self):\n        self.keeper = Keeper()\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "call"),
+    [
+        ("def run(keeper: Keeper):\n    ", "keeper.save(model)"),
+        ("def run(keeper: Keeper | None):\n    ", "keeper.finish(model)"),
+        (f"{TRAINER}trainer = Trainer()\n", "trainer.keeper.save(model)"),
+        (f"{TRAINER}def run(trainer: Trainer):\n    keeper = trainer.keeper\n    ", "keeper.save(model)"),
+        ("keeper = Keeper()\n", "keeper(model)"),
+        ("keeper = Late()\n", "keeper.finish(model)"),
+        ("keeper = Keeper()\n", "atexit.register(keeper.save, model)"),
+    ],
+)
+def test_a_method_is_judged_by_its_callers_whatever_leads_to_its_object(before: str, call: str) -> None:
+    texts = {"keeper.py": KEEPER, "train.py": f"{RANKS}{before}{call}\n"}
+    line = next(n for n, text in enumerate(KEEPER.splitlines(), 1) if "torch.save" in text)
+    assert ("keeper.py", line, "checkpoint-race") in remarks(texts)
+    indent = before.rpartition("\n")[2]
+    guarded = f"{RANKS}{before}if dist.get_rank() == 0:\n{indent}    {call}\n"
+    assert "checkpoint-race" not in {name for _, _, name in remarks(texts | {"train.py": guarded})}
+
+
+def test_a_method_that_another_one_overrides_is_called_where_that_one_is() -> None:
+    base = """\
+import torch
+import torch.distributed as dist
+
+
+class Base:
+    def run(self, model):
+        {guard}self.keep(model)
+
+    def keep(self, model):
+        print(model)
+
+
+class Mine(Base):
+    def keep(self, model):
+        torch.save(model.state_dict(), 'model.pt')
+
+
+rank = dist.get_rank()
+"""
+    race = {("base.py", 15, "checkpoint-race")}
+    assert remarks({"base.py": base.format(guard="")}) == race
+    assert remarks({"base.py": base.format(guard="if rank == 0: ")}) == set()
+
+
+def test_a_caller_that_shows_no_ranks_does_not_silence_what_a_helper_shows() -> None:
+    helper = SAVES.replace("\n\n\n", "\nimport torch.distributed as dist\n\nRANK = dist.get_rank()\n\n\n")
+    race = {("helper.py", 8, "checkpoint-race")}
+    assert remarks({"helper.py": helper}) == race
+    assert remarks({"helper.py": helper, "main.py": "import torch\nfrom helper import save\n\nsave(model)\n"}) == race
+
+
+def test_a_finding_that_several_files_bring_up_cites_the_callers_in_all_of_them() -> None:
+    texts = {"helper.py": SAVES} | {f"{n}.py": CALLS.format(module="helper", name="save", guard="") for n in "ab"}
+    results = lint_files(texts)
+    findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
+    assert [[c.path for c in f.evidence] for f in findings] == [["helper.py", "a.py", "b.py"]]

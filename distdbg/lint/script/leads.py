@@ -72,8 +72,12 @@ class CallsThatLead:
                 return True
         elif self._names.class_named(function) is not None or self._names.functions_named(function):
             return True
-        given = (*call.args, *(k.value for k in call.keywords))
-        return any(isinstance(v, ast.Name) and v.id in self._functions for v in given)
+        return any(map(self._leads, (*call.args, *(k.value for k in call.keywords))))
+
+    def _leads(self, given: ast.expr) -> bool:
+        if isinstance(given, ast.Name):
+            return given.id in self._functions
+        return isinstance(given, ast.Attribute) and given.attr in self._methods
 
 
 def by_an_object(call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from distdbg.lint.script.parsing import UnreadableScript, parse
-from distdbg.lint.script.script import File, ImportedCode, Script, blocks
+from distdbg.lint.script.script import File, ImportedCode, Script, blocks, names_in
 from distdbg.lint.script.words import words_of
 
 #: a file without one of these words is about no training, and nothing of it is worth following
@@ -91,8 +91,13 @@ def _defined(statement: ast.stmt) -> Iterator[str]:
             yield one.name
         elif isinstance(one, ast.Assign):
             yield from (target.id for target in one.targets if isinstance(target, ast.Name))
-        elif isinstance(one, (ast.If, ast.Try, ast.ExceptHandler)):
+        elif isinstance(one, (ast.If, ast.Try, ast.ExceptHandler)) and not _is_start(one):
             todo += [inner for name in blocks(type(one)) for inner in getattr(one, name)]
+
+
+def _is_start(node: ast.AST) -> bool:
+    """`if __name__ == "__main__":` runs where no other file imports it."""
+    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from distdbg.lint.script.annotations import annotated_classes
+from distdbg.lint.script.callees import Callees, by_super, is_called_by_python
 from distdbg.lint.script.inherited import inherited_kind
-from distdbg.lint.script.kinds import ATTRIBUTES, CALL_NOTHING, METHODS, WRAPPERS, kind_by_name
-from distdbg.lint.script.leads import CallsThatLead, by_an_object, inheriting, methods_by_class, other_names, subclasses
+from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, WRAPPERS, kind_by_name
+from distdbg.lint.script.leads import CallsThatLead, by_an_object
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
 Key = tuple[object, ...]
@@ -42,10 +44,11 @@ class ValueFlow:
             if kind := self._kind(call):
                 self._kind_of[call] = kind
         self._flowed = False
-        self._below: dict[ast.ClassDef, list[ast.ClassDef]] = {}
-        self._other_names = other_names(script, self._may_be_function)
-        self._methods_of = methods_by_class(script)
-        self._method_names = {name for its in self._methods_of.values() for name in its}
+        #: what variables are called that may be an object of a class here; known once values have flowed
+        self.words_of_objects: set[str] = set()
+        self._resolved = Callees(self, self._may_be_function)
+        #: links that depend on what an object is, which is found out while values flow
+        self._of_objects: dict[tuple[ast.AST, Key], None] = {}
 
     # questions ---------------------------------------------------------------------------------------------------
 
@@ -70,16 +73,58 @@ class ValueFlow:
         """Functions of this file that a call may run: by name, by `self`, by the class of an object, as a callback."""
         self._flow()
         if call not in self._callees:
-            self._callees[call] = list(dict.fromkeys(self._resolve(call)))
+            self._callees[call] = self._resolved.of(call)
         return self._callees[call]
 
     @cached_property
     def callers(self) -> dict[Function, list[ast.Call]]:
+        """The calls that may run a function; of several those count that this script comes to."""
         found: dict[Function, list[ast.Call]] = defaultdict(list)
         for call in self.script.all(ast.Call):
             for function in self.callees(call):
                 found[function].append(call)
-        return found
+                for other in self._resolved.overriding(call, function):
+                    found[other].append(call)
+        for function, calls in found.items():  # of a method that nobody is seen to call, `super().save()` shows little
+            calls[:] = [c for c in calls if not by_super(c) or found.get(self.script.function_of(c) or function)]
+        if not self.script.imported:
+            return found
+        run = {function: [call for call in calls if self._is_run(call, found)] for function, calls in found.items()}
+        return {function: run[function] or calls for function, calls in found.items()}
+
+    def _is_run(self, call: ast.Call, callers: dict[Function, list[ast.Call]]) -> bool:
+        """Not in a function of another file that nobody here calls."""
+        seen: set[ast.AST] = set()
+        todo: list[ast.Call] = [call]
+        while todo:
+            function = self.script.function_of(todo.pop())
+            if function is None or self.script.file_of(function) is self.script.file or is_called_by_python(function):
+                return True
+            if function not in seen:
+                seen.add(function)
+                todo += callers.get(function, [])
+        return False
+
+    def classes_of(self, node: ast.AST) -> list[ast.ClassDef]:
+        """Classes of the linted files of which an object may be: one that is made there, `self`, else as annotated."""
+        if isinstance(node, ast.Name) and node.id in ("self", "cls"):
+            owner = self.script.class_of(node)
+            return [owner] if owner is not None else []
+        if isinstance(node, ast.Name) and (named := self.class_named(node)) is not None:
+            return [named]
+        key = self.key(node)
+        at_once = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and last_word(node.value) == "self")
+        found: dict[ast.ClassDef, None] = {}
+        for source in [key] if at_once and key is not None else self._sources(node):
+            for site in [source] if isinstance(source, ast.Call) else self._sites.get(source, ()):
+                if (made := self.class_named(site.func)) is not None:
+                    found[made] = None
+        annotated = self._annotated.get(key) if key is not None and not found else None
+        return [annotated] if annotated is not None else list(found)
+
+    @cached_property
+    def _annotated(self) -> dict[Key, ast.ClassDef]:
+        return dict(annotated_classes(self))
 
     def ways_to(self, node: ast.AST, deepest: int = 1000) -> Iterator[ast.AST]:
         """The node, the calls of the function that it is in, the calls of those functions, …; each function once."""
@@ -103,7 +148,7 @@ class ValueFlow:
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
                 owner = self.script.class_of(node)
-                return ("self", self._root_class(owner) if owner else "", node.attr)
+                return ("self", self.root_class(owner) if owner else "", node.attr)
             inner = self.key(node.value)
             return (inner, ".", node.attr) if inner else None
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -169,7 +214,7 @@ class ValueFlow:
             found = self.functions.get((self.script.module_of(node), name), [])
         return found
 
-    def _root_class(self, owner: ast.ClassDef) -> ast.ClassDef:
+    def root_class(self, owner: ast.ClassDef) -> ast.ClassDef:
         seen = {owner}
         while True:
             above = [c for b in owner.bases if (c := self.class_named(b)) is not None and c not in seen]
@@ -225,12 +270,18 @@ class ValueFlow:
         for again in range(3):
             self._callees.clear()
             before = sum(map(len, self._edges.values()))
+            for value, key in list(self._of_objects) if again else ():
+                self._link(value, key)
             for call in calls if not again else filter(by_an_object, calls):
                 self._pass_arguments(call)
             self._spread()
             if sum(map(len, self._edges.values())) == before:
                 break
         self._callees.clear()
+        objects = {site for site, kind in self._kind_of.items() if kind == "instance"}
+        if objects:
+            found = {key[-1] for key, sites in self._sites.items() if not sites.isdisjoint(objects)}
+            self.words_of_objects = {word for word in found if isinstance(word, str)}
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -251,8 +302,8 @@ class ValueFlow:
         last = self.script.last_names[value]
         if last in ("prepare", "initialize", "setup") and len(value.args) == count:
             self._link(value.args[number], key)
-        elif self._by_name(value):
-            for function in self._by_name(value):
+        else:
+            for function in self._resolved.by_name(value):
                 self._edges["return", function, number].add(key)
 
     def _return(self, node: ast.Return) -> None:
@@ -266,6 +317,8 @@ class ValueFlow:
             self._link(node.value, ("return", function))
 
     def _link(self, value: ast.AST, key: Key) -> None:
+        if isinstance(value, ast.Attribute) and value.attr in self._attributes and last_word(value.value) != "self":
+            self._of_objects[value, key] = None
         for source in self._sources(value):
             if isinstance(source, ast.Call):
                 self._sites[key].add(source)
@@ -281,13 +334,19 @@ class ValueFlow:
             if self.script.last_names[call] == "spawn":
                 packed = argument(call, 1, "args")
                 given, names = (list(packed.elts) if isinstance(packed, ast.Tuple) else []), names[1:]
-            elif function not in self._by_name(call) or last_word(call.func) in self._other_names:
+            elif function not in self._resolved.by_name(call) or self._resolved.bound_before(call):
                 given = []  # passed as a callback, or bound to some arguments before: who knows with what
             for name, value in zip(names, given, strict=False):
                 self._link(value, (function, name))
             for keyword in call.keywords:
                 if keyword.arg:
                     self._link(keyword.value, (function, keyword.arg))
+
+    @cached_property
+    def _attributes(self) -> set[str]:
+        """What is kept in an attribute of self by a class here."""
+        stored = (n for n in self.script.all(ast.Attribute) if not isinstance(n.ctx, ast.Load))
+        return {n.attr for n in stored if last_word(n.value) == "self"} if self.classes else set()
 
     def _spread(self) -> None:
         todo = list(self._sites)
@@ -318,6 +377,9 @@ class ValueFlow:
                 key = self.key(one)
                 if key:
                     yield key
+                if isinstance(one, ast.Attribute) and one.attr in self._attributes and last_word(one.value) != "self":
+                    for owner in self.classes_of(one.value):
+                        yield ("self", self.root_class(owner), one.attr)
                 if isinstance(one, ast.Subscript) or (isinstance(one, ast.Attribute) and one.attr in ATTRIBUTES):
                     todo.append(one.value)
 
@@ -332,68 +394,5 @@ class ValueFlow:
         elif last == "prepare":
             todo += call.args
         if kind != "instance":
-            for function in self._by_name(call):
+            for function in self._resolved.by_name(call):
                 yield ("return", function)
-
-    # calls -------------------------------------------------------------------------------------------------------
-
-    def _resolve(self, call: ast.Call) -> Iterator[Function]:
-        yield from self._by_name(call)
-        for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
-            if not isinstance(value, ast.Name) or value.id not in self._may_be_function:
-                continue  # most values
-            if value.id not in self._parameters(call) and last_word(call.func) not in CALL_NOTHING:
-                yield from self.functions_named(value)
-
-    def _parameters(self, node: ast.AST) -> set[str]:
-        function = self.script.function_of(node)
-        return {a.arg for a in function.args.args} if function else set()
-
-    def _by_name(self, call: ast.Call) -> list[Function]:
-        function = call.func
-        if isinstance(function, ast.Name) or (isinstance(function, ast.Attribute) and self.script.linked(function)):
-            made = self.class_named(function)
-            if made is not None:
-                return self._methods(made, "__init__")
-            found = self.functions_named(function) or self._by_another_name(function)
-            hidden = found and isinstance(function, ast.Name) and function.id in self._parameters(call)
-            return [] if hidden else found
-        return self._by_owner(function) if isinstance(function, ast.Attribute) else []
-
-    def _by_another_name(self, function: ast.expr) -> list[Function]:
-        """Of a variable that is bound to nothing but one function."""
-        made = self._other_names.get(last_word(function), [])
-        once = len(made) == 1 and len(self.assignments(function)) == 1
-        return self.functions_named(made[0]) if once else []
-
-    def _by_owner(self, function: ast.Attribute) -> list[Function]:
-        """Methods of `self`, or of what the object may be."""
-        if function.attr not in self._method_names:
-            return []  # most names
-        owner = function.value
-        if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
-            its = self.script.class_of(function)
-            return (self._methods(its, function.attr) or self._of_subclasses(its, function.attr)) if its else []
-        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
-            return []
-        key = self.key(owner)
-        made = [self.class_named(site.func) for site in self._sites.get(key, ())] if key else []
-        return [f for its in made if its is not None for f in self._methods(its, function.attr)]
-
-    def _of_subclasses(self, owner: ast.ClassDef, name: str) -> list[Function]:
-        """What a base class calls, and leaves to those that inherit from it."""
-        self._below = self._below or subclasses(self)
-        below = inheriting(owner, self._below)
-        return [f for one in below for f in one.body if isinstance(f, FUNCTIONS) and f.name == name]
-
-    def _methods(self, owner: ast.ClassDef, name: str) -> list[Function]:
-        """The method of a class of this file: its own, else that of a base."""
-        seen: set[ast.ClassDef] = set()
-        todo = [owner]
-        while todo:
-            one = todo.pop(0)
-            seen.add(one)
-            if name in self._methods_of[one]:
-                return [self._methods_of[one][name]]
-            todo += [c for b in one.bases if (c := self.class_named(b)) is not None and c not in seen]
-        return []

@@ -179,9 +179,25 @@ def _now_and_then(context: Context, loop: Loop, mode: TrainingEvent) -> bool:
             return False
         if isinstance(outer, ast.If):
             last = outer.body[-1]
-            words = names_in(outer.test)
-            return not isinstance(last, (ast.Return, ast.Break, ast.Raise)) and not words & {"len", "last", "is_last"}
+            leaves = isinstance(last, (ast.Return, ast.Break, ast.Raise))
+            return not leaves and not _at_the_end(outer.test) and not _without_training(context, loop, outer.test)
     return False
+
+
+def _at_the_end(test: ast.expr) -> bool:
+    """`i == len(loader) - 1`; but `step % (len(loader) // 4) == 0` is now and then."""
+    divided = (n.left for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.FloorDiv, ast.Div)))
+    words = names_in(test)
+    return bool(words & {"last", "is_last"}) or (
+        "len" in words and not any("len" in names_in(left) for left in divided)
+    )
+
+
+def _without_training(context: Context, loop: Loop, test: ast.expr) -> bool:
+    """`if not train:` in a loop that goes backward `if train:`."""
+    backward = (e for e in context.loops.does(loop) if e.kind == "backward")
+    asked = (names_in(at.test) for e in backward for at, _ in e.branches if isinstance(at, ast.If))
+    return any(names_in(test) & words for words in asked)
 
 
 def _same_model(context: Context, one: ast.AST, other: ast.AST) -> bool:
