@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         if context.ranks.guarded(write.call) or (write.path is not None and for_this_rank(context, write.path)):
             continue
-        if _of_a_sample(context, write) or _in_turn(context, write.call):
+        if _of_a_sample(context, write) or _in_turn(context, write.call) or _should_save(context, write.call):
             continue
         sure = write.does in ("saves", "makes") and write.path is not None and _certain(context, write.call, write.path)
         yield Hit(
@@ -61,6 +61,14 @@ def _run_by_ranks(context: Context, call: ast.Call) -> bool:
         return True
     function = context.script.function_of(call)
     return function is not None and any(context.ranks.asks(one.test) for one in context.script.within(function, ast.If))
+
+
+def _should_save(context: Context, call: ast.Call) -> bool:
+    """`if args.should_save:` of transformers' TrainingArguments, which hold on one rank."""
+    if "should_save" not in context.script.text:
+        return False
+    tests = (outer.test for outer in context.script.above(call) if isinstance(outer, ast.If))
+    return any(isinstance(n, ast.Attribute) and n.attr == "should_save" for test in tests for n in ast.walk(test))
 
 
 def _of_a_sample(context: Context, write: Write) -> bool:

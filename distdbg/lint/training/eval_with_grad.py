@@ -131,12 +131,12 @@ def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     for call, model, key in forwards(values, lambda name: name in names or _LIKE_A_MODEL.match(name)):
         function, mode = script.function_of(call), modes.get(key)
         place = function or script.module_of(call)
-        if place in done or context.loops.without_grad(call) or isinstance(script.parents[call], ast.Expr):
+        if place in done or isinstance(script.parents[call], ast.Expr):
             continue  # what it gives is dropped: it is run to make its lazy layers, or to warm it up
         if mode is not None and not _holds_at(context, mode, call, elsewhere=key not in trained):
             mode = None
         freed = detached(values, call)
-        if (mode is None and freed is None) or _may_train(context, call):
+        if (mode is None and freed is None) or context.loops.without_grad(call) or _may_train(context, call):
             continue
         done.add(place)
         what = script.source(model)
@@ -223,16 +223,16 @@ def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
         generates = _GENERATES.match(function.name) is not None
         if function in done or not (generates or for_evaluation(function.name)):
             continue
-        if _USES_GRADIENTS.search(script.source(function)) or _trains(context, function):
-            continue
         for call in script.within(function, ast.Call):
+            if not (_runs_a_model(call, or_self=generates) and (call.args or call.keywords)):
+                continue  # most calls
             loop = next(iter(script.loops_around(call)), None)
             if loop is None and (generates or script.class_of(function) or function.name.startswith("test_")):
                 continue  # a method, or a test of a model: who calls it may turn gradients off
-            if _runs_a_model(call, or_self=generates) and (call.args or call.keywords):
+            if not _USES_GRADIENTS.search(script.source(function)) and not _trains(context, function):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
                 yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
-                break
+            break
 
 
 def _runs_a_model(call: ast.Call, *, or_self: bool) -> bool:
