@@ -12,14 +12,14 @@ from distdbg.lint.script.script import Loop, names_in
 
 _TRAINS = re.compile(r"train|fit|epoch", re.IGNORECASE)
 #: names of files that many ranks run: stronger than a variable called rank
-_SEVERAL_RANKS = re.compile(
-    r"init_process_group|init_distributed|DistributedDataParallel|DistributedSampler|torch\.distributed|\bDDP\b|FSDP|"
-    r"world_size|horovod|local_rank|LOCAL_RANK|deepspeed"
-)
+_SEVERAL_RANKS = (
+    "init_process_group", "init_distributed", "DistributedDataParallel", "DistributedSampler", "torch.distributed",
+    "import DDP", "as DDP", "FSDP", "world_size", "horovod", "local_rank", "LOCAL_RANK", "deepspeed",
+)  # fmt: skip
 
 
 def run_by_several_ranks(context: Context) -> bool:
-    return context.distributed and _SEVERAL_RANKS.search(context.script.text) is not None
+    return context.distributed and any(part in context.script.text for part in _SEVERAL_RANKS)
 
 
 def repeats(context: Context, loop: ast.AST) -> Loop | None:

@@ -45,7 +45,8 @@ def check(context: Context) -> Iterator[Hit]:
         model = _given_by_the_loop(context, mode)
         if model is None:
             continue
-        if not _trained(context, model, by_name=True) and not _of_a_helper(context, mode):
+        names = [one for one in (model, mode.receiver) if one is not None]  # at the call, and in the function
+        if not any(_trained(context, one, by_name=True) for one in names) and not _of_a_helper(context, mode):
             continue
         yield Hit(
             mode.call,

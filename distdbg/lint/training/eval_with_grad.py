@@ -21,8 +21,11 @@ _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad(?!=False\))|\.grad\b(?!\s*=\s*None)|jacobian|hessian|saliency|attack|perturb",
     re.IGNORECASE,
 )
-#: gradients are turned off somewhere, or the file is another framework's
-_OFF = re.compile(r"no_grad|inference_mode|grad_enabled|requires_grad|volatile|tensorflow|\bjax\b|paddle|\bmxnet\b")
+#: gradients are turned off somewhere, or the file is another framework's; faster than a pattern
+_OFF = (
+    "no_grad", "inference_mode", "grad_enabled", "requires_grad", "volatile", "tensorflow", "paddle", "import jax",
+    "from jax", "import mxnet", "from mxnet",
+)  # fmt: skip
 #: a method that evaluates one batch, by its name
 _EVALUATES_A_BATCH = re.compile(
     r"^_?(?:eval|evaluate|evaluation|val|valid|validate|validation|test)_(?:step|batch|one_batch)$"
@@ -217,7 +220,7 @@ def _turns_off(item: ast.expr) -> bool:
 def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
     script = context.script
-    if _OFF.search(script.text):
+    if any(part in script.text for part in _OFF):
         return
     for function in script.all(*FUNCTIONS):
         generates = _GENERATES.match(function.name) is not None
