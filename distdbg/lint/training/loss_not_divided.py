@@ -11,7 +11,7 @@ from distdbg.lint.script.accumulation import ACCUMULATES, Accumulation, accumula
 from distdbg.lint.script.events import Events, carrier
 from distdbg.lint.script.kept import LOSS
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import Function, last_word, names_in
+from distdbg.lint.script.script import Function, names_in
 
 #: a sum is meant, or something else divides
 UNLESS = re.compile(
@@ -167,19 +167,25 @@ def _way_of(context: Context, one: Accumulation, kept: str) -> set[str]:
 
 
 def _is_on_the_way(context: Context, node: ast.AST, way: set[str]) -> bool:
-    statement = context.script.statement_of(node)
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    words = {n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)}
-    words |= {last_word(t) for t in targets if t is not None}
-    if words & way and not names_in(statement) & _READ_ONLY:
-        return True
-    return "backward" in names_in(statement)
+    words = names_in(context.script.statement_of(node))
+    return "backward" in words or (not words & _READ_ONLY and bool(_targets(context, node) & way))
 
 
 def _divides_elsewhere(context: Context, one: Accumulation) -> bool:
-    """Something is divided in the code around, for a log or in a function that is called: who knows what."""
-    places = [one.place, *(f for f in context.loops.reached(one.place) if not for_evaluation(f.name))]
-    return any(_divides(n) for p in places for n in context.script.within(p, ast.BinOp, ast.Call, ast.AugAssign))
+    """A loss is divided beside its way, for a log, or something in a function that is called: who knows what."""
+    script = context.script
+    beside = (n for n in script.within(one.place, ast.BinOp, ast.Call, ast.AugAssign) if _divides(n))
+    if any("loss" in w.lower() for node in beside for w in _targets(context, node)):
+        return True
+    called = (f for f in context.loops.reached(one.place) if not for_evaluation(f.name))
+    return any(_divides(n) for f in called for n in script.within(f, ast.BinOp, ast.Call, ast.AugAssign))
+
+
+def _targets(context: Context, node: ast.AST) -> set[str]:
+    """What the statement of a node assigns to."""
+    statement = context.script.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return set().union(*(names_in(t) for t in targets if t is not None))
 
 
 def _comes_divided(context: Context, one: Accumulation) -> bool:
