@@ -131,13 +131,30 @@ def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Colle
     """
     for other in _beside(context, call):
         theirs = context.ranks.guards(other)
-        if not theirs or any(g.node is guard.node and g.otherwise == guard.otherwise for g in theirs):
+        if not theirs or any(_side(context, g) == _side(context, guard) for g in theirs):
             continue
         if any(_family(entered) == _family(its) for its, _ in _collectives(context, other, maybe=True)):
             return True
         if any(g.node is guard.node for g in theirs) and _unknown(context, other):
             return True
     return False
+
+
+def _side(context: Context, guard: RankGuard) -> tuple[bool, frozenset[str]]:
+    """Which ranks it lets in, as far as its text says: what is behind `if rank != 0: return` is in `if rank == 0`."""
+    test, otherwise = guard.test, guard.otherwise
+    if test is None:
+        return otherwise, frozenset((str(id(guard.node)),))
+    if isinstance(test, ast.BoolOp):
+        alone = isinstance(test.op, ast.And) and not otherwise
+        parts = [part for part in test.values if context.ranks.asks(part)] if alone else [test]
+        return otherwise, frozenset(map(ast.dump, parts))
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            test, otherwise = operand, not otherwise
+        case ast.Compare(left=left, ops=[ast.NotEq()], comparators=others):
+            test, otherwise = ast.Compare(left=left, ops=[ast.Eq()], comparators=others), not otherwise
+    return otherwise, frozenset((ast.dump(test),))
 
 
 def _beside(context: Context, call: ast.Call) -> Iterator[ast.Call]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint.rule import Context
+from distdbg.lint.script.forwards import forward_of
+from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import argument, has_stars, is_constant, last_word, names_in
 from distdbg.lint.script.wrapped import wrapper_of
 
@@ -56,6 +58,11 @@ _SENDS_BUFFERS = (
     "DDP broadcasts the model's buffers before it, if there are any, and the other ranks do not come; "
     "model.module broadcasts nothing"
 )
+#: of an evaluation elsewhere that is given the model, by the model's wrapper
+_IF_CALLED = {
+    "ddp": "if it calls the DDP model that it is given, DDP first broadcasts the model's buffers; pass model.module",
+    "fsdp": "if it calls the FSDP model that it is given, that waits for the parameters of all ranks",
+}
 STATE_OF_FSDP = "state_dict of an FSDP model"
 #: last parts of all names that may be one: most calls are told apart by these
 _LAST = (
@@ -107,10 +114,20 @@ def collective(context: Context, call: ast.Call) -> Collective | None:
 
 def _forward(context: Context, call: ast.Call) -> Collective | None:
     """A model that is called: FSDP gathers its parameters, DDP sends its buffers before the call."""
-    wrapper = wrapper_of(context.values, call) if context.wraps else ""
+    model = forward_of(call) if context.wraps else None
+    if model is None:
+        return None
+    wrapper = wrapper_of(context.values, model)
     if wrapper == "fsdp":
         return Collective(FORWARD_OF_FSDP, of_library=False)
-    return Collective(FORWARD_OF_DDP, of_library=False, where=_SENDS_BUFFERS) if wrapper else None
+    if wrapper:
+        return Collective(FORWARD_OF_DDP, of_library=False, where=_SENDS_BUFFERS)
+    last = context.script.last_names[call]
+    if last[:1].isupper() or not for_evaluation(last) or context.values.callees(call):
+        return None
+    given = (wrapper_of(context.values, one) for one in call.args if isinstance(one, (ast.Name, ast.Attribute)))
+    wrapper = next(filter(None, given), "")
+    return Collective(last, of_library=False, where=_IF_CALLED[wrapper]) if wrapper else None
 
 
 def _collective(context: Context, call: ast.Call) -> Collective | None:
@@ -149,7 +166,7 @@ def _of_a_framework(context: Context, called: ast.Attribute, last: str) -> Colle
         alone = last in _SAVES and not _SAVES_TOGETHER.search(context.script.text)
         return Collective(f"accelerator.{last}", where=_IF_SHARDED if alone else "")
     if last == "compute":
-        return Collective(f"{owner}.compute") if _is_a_metric_of_all(context, called.value) else None
+        return Collective(f"{owner}.compute", of_library=False) if _is_a_metric_of_all(context, called.value) else None
     known = (
         (owner == "fabric" and last in _OF_FABRIC)
         or (owner == "trainer" and last in _OF_TRAINER and "lightning" in context.frameworks)

@@ -14,11 +14,8 @@ _WRAPPERS = ("fsdp", "ddp")
 _UNWRAPS = re.compile(r"unwrap|^module$|^_orig_mod$|without_ddp|(?:^|_)ema(?:_|$)", re.IGNORECASE)
 
 
-def wrapper_of(values: ValueFlow, call: ast.Call) -> str:
-    """`ddp` or `fsdp` where the call is the forward pass of a model in that wrapper of torch; else empty."""
-    model = forward_of(call)
-    if model is None:
-        return ""
+def wrapper_of(values: ValueFlow, model: ast.expr) -> str:
+    """`ddp` or `fsdp` where this is a model in that wrapper of torch; else empty."""
     for kind in _WRAPPERS:
         sites = values.sites(model, kind)
         if sites and all(_makes_ranks_wait(values, site) for site in sites):
