@@ -350,3 +350,15 @@ def test_a_finding_that_several_files_bring_up_cites_the_callers_in_all_of_them(
     results = lint_files(texts)
     findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
     assert [[c.path for c in f.evidence] for f in findings] == [["helper.py", "a.py", "b.py"]]
+
+
+@pytest.mark.parametrize(("around", "kept"), [("if True:", True), ("with torch.no_grad():", False)])
+def test_gradients_that_another_file_turns_off_elsewhere_say_nothing_of_an_evaluation(
+    around: str, *, kept: bool
+) -> None:
+    measure = "import torch\n\n\ndef validate(model, loader):\n    for batch in loader:\n        print(model(batch))\n"
+    other = "\n\n@torch.no_grad()\ndef average(model):\n    print(model)\n"
+    user = f"import torch\nfrom measure import validate\n{other}\n\n{around}\n    validate(model, loader)\n"
+    found_alone = {("measure.py", 5, "eval-with-grad")}
+    assert remarks({"measure.py": measure}) == found_alone
+    assert remarks({"measure.py": measure, "train.py": user}) == (found_alone if kept else set())

@@ -175,11 +175,11 @@ def _may_train(context: Context, call: ast.Call) -> bool:
 def _one_batch(context: Context) -> Iterator[Hit]:
     """A method that evaluates one batch in eval mode, in a file that never turns gradients off."""
     script = context.script
-    if re.search(r"no_grad|inference_mode", script.text):
-        return
     for mode in context.events.of("eval"):
         function, model = script.function_of(mode), receiver(mode)
         if function is None or model is None or not _EVALUATES_A_BATCH.match(function.name):
+            continue
+        if re.search(r"no_grad|inference_mode", script.file_of(mode).text) or context.loops.without_grad(mode):
             continue
         if _trains(context, function) or _uses_gradients(context, function):
             continue
@@ -220,11 +220,12 @@ def _turns_off(item: ast.expr) -> bool:
 def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
     script = context.script
-    if any(part in script.text for part in _OFF):
-        return
     for function in script.all(*FUNCTIONS):
         generates = _GENERATES.match(function.name) is not None
         if function in done or not (generates or for_evaluation(function.name)):
+            continue
+        file = script.file_of(function)
+        if any(part in file.text for part in _OFF) or (file is not script.file and _SWITCHES.search(script.file.text)):
             continue
         for call in script.within(function, ast.Call):
             if not (_runs_a_model(call, or_self=generates) and (call.args or call.keywords)):
@@ -232,6 +233,8 @@ def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
             loop = next(iter(script.loops_around(call)), None)
             if loop is None and (generates or script.class_of(function) or function.name.startswith("test_")):
                 continue  # a method, or a test of a model: who calls it may turn gradients off
+            if context.loops.without_grad(call):
+                continue
             if not _USES_GRADIENTS.search(script.source(function)) and not _trains(context, function):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
                 yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
