@@ -33,7 +33,8 @@ ENTRIES = (
         source="https://github.com/pytorch/pytorch/issues/9176",
         lint=LintDoc(
             title="a checkpoint whose keys begin with `module.`",
-            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned.",
+            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned; of severity info "
+            "where only a test or another method wraps the model, or Accelerate's prepare does.",
             remedy="Save model.module.state_dict().",
         ),
     ),

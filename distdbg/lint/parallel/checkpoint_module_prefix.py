@@ -7,27 +7,80 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import receiver
+
+#: functions that save what they are given
+_SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
+_SAVE_WORDS = re.compile(r"^_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?\($")
+#: somewhere the prefix is taken off, or put on
+_TAKEN_OFF = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
 
 #: without these words there is nothing to check
-NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP"}, {"save("})
+NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP", "prepare("}, _SAVE_WORDS)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    script, values = context.script, context.values
-    if not values.of_kind("ddp") or re.search(r"[\"']module\.|_orig_mod\.|consume_prefix", script.text):
+    script = context.script
+    accelerated = "accelerate" in context.frameworks
+    if not (context.values.of_kind("ddp") or accelerated) or _TAKEN_OFF.search(script.text):
         return
-    saves = [c for c in script.calls("save") if script.call_names[c] == "torch.save"]
+    saves = [c for c, name in script.call_names.items() if _SAVES.search(name)]
     for call in script.calls("state_dict"):
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        owner = receiver(call)
         if not isinstance(owner, (ast.Name, ast.Attribute)) or getattr(owner, "attr", "") == "module":
             continue
-        if not _is_the_wrapper(context, owner, call) or not any(_reaches(context, call, save) for save in saves):
+        wrap = next((w for w in _wraps(context, owner, call)), None)
+        reached = [save for save in saves if _reaches(context, call, save)]
+        if wrap is None or not reached:
             continue
+        sure = _is_the_wrapper(context, owner, call) and any(script.call_names[s] == "torch.save" for s in reached)
+        if not sure and (_resumed(context, owner, wrap) or _taken_out(context, owner)):
+            continue
+        text = "this saves the wrapper's state_dict: every key begins with `module.`"
+        if not sure:
+            text = "where this is the wrapper of several ranks, every key that is saved begins with `module.`"
         yield Hit(
             call,
-            "this saves the wrapper's state_dict: every key begins with `module.`",
-            related=((next(iter(values.sites(owner, "ddp"))), "wrapped here"),),
+            text,
+            "likely" if sure else "possible",
+            severity=None if sure else "info",
+            related=((wrap, "wrapped here"),),
         )
+
+
+def _wraps(context: Context, owner: ast.expr, call: ast.Call) -> Iterator[ast.Call]:
+    """Where the object is wrapped: by DDP, or by Accelerate's `prepare`, among others."""
+    key = context.values.key(owner)
+    if key is None or any(isinstance(a.value, ast.Attribute) for a in context.values.assignments(owner)):
+        return  # `model = model.module`
+    for assigned in context.script.all(ast.Assign):
+        value = assigned.value
+        if not isinstance(value, ast.Call) or context.script.begin[value] > context.script.begin[call]:
+            continue
+        targets = [one for t in assigned.targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
+        if key not in map(context.values.key, targets):
+            continue
+        name = context.script.call_names[value]
+        if context.values.kind(value) == "ddp" or re.search(r"accelerator\.prepare(?:_model)?$", name):
+            yield value
+        else:
+            unwraps = context.script.last_names[value] in ("unwrap_model", "unwrap", "getattr")
+            if unwraps:
+                return
+
+
+def _taken_out(context: Context, owner: ast.expr) -> bool:
+    """`model.module` somewhere: the file knows which of the two it has."""
+    key = context.values.key(owner)
+    inner = (a.value for a in context.script.all(ast.Attribute) if a.attr == "module")
+    return any(context.values.key(one) == key for one in inner) or "unwrap" in context.script.text
+
+
+def _resumed(context: Context, owner: ast.expr, wrap: ast.Call) -> bool:
+    """The wrapper loads it again: both sides have the prefix."""
+    key = context.values.key(owner)
+    loads = (c for c in context.script.calls("load_state_dict") if context.script.begin[c] > context.script.begin[wrap])
+    return any((by := receiver(c)) is not None and context.values.key(by) == key for c in loads)
 
 
 def _is_the_wrapper(context: Context, owner: ast.expr, call: ast.Call) -> bool:
@@ -41,13 +94,10 @@ def _is_the_wrapper(context: Context, owner: ast.expr, call: ast.Call) -> bool:
 
 
 def _reaches(context: Context, state: ast.Call, save: ast.Call) -> bool:
-    """Inside the save's arguments, or in the variable that it is given."""
+    """Inside the save's arguments, or in a variable that it is given, or an entry of it."""
     if context.script.contains(save, state):
         return True
     statement = context.script.statement_of(state)
-    first = save.args[0] if save.args else None
-    return (
-        isinstance(statement, ast.Assign)
-        and first is not None
-        and any(context.values.key(t) == context.values.key(first) is not None for t in statement.targets)
-    )
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    into = [context.values.key(t.value if isinstance(t, ast.Subscript) else t) for t in targets]
+    return any((key := context.values.key(given)) is not None and key in into for given in save.args)

@@ -6,13 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 from itertools import islice
+from typing import Literal
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.script import Function, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
-from distdbg.lint.script.writers import WRITE_WORDS
-from distdbg.lint.script.writes import Write, for_this_rank, writes
+from distdbg.lint.script.writers import WRITE_WORDS, Does
+from distdbg.lint.script.writes import Write, for_this_rank, paths_of, writes
 from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
@@ -23,16 +24,15 @@ _MOST_CALLERS = 3
 
 
 def check(context: Context) -> Iterator[Hit]:
-    accelerated = "accelerate" in context.frameworks
-    several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
-    alone = not accelerated and not (context.distributed and several)
-    if alone or context.frameworks & {"lightning", "trainer"}:  # these save on one rank
+    ranks_come = _ranks_come(context)
+    if not ranks_come:
         yield from _by_data_sets(context)
         return
     found = list(writes(context))
     yield from _local_rank_only(context, found)
-    yield from _into_a_folder_of_another_rank(context, found)
-    yield from _removed_by_all(context)
+    if ranks_come == "do":
+        yield from _into_a_folder_of_another_rank(context, found)
+        yield from _removed_by_all(context)
     spawns = context.script.calls("spawn", "Process")  # what starts the ranks may make a folder before
     ranks = {function for call in spawns for function in context.loops.reached(call)}
     for write in found:
@@ -45,14 +45,38 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         if _of_a_sample(context, write) or _in_turn(context, write.call) or _should_save(context, write.call):
             continue
-        sure = write.does in ("saves", "makes") and write.path is not None and _certain(context, write.call, write.path)
+        if _left_to_a_trainer(context, write):
+            continue
+        sure = ranks_come == "do" and write.does in ("saves", "makes") and _certain(context, write.call, write.path)
         yield Hit(
             write.call,
-            _text(context, write),
+            _text(context, write, ranks_come),
             "likely" if sure else "possible",
             severity="warning" if sure else "info",
             related=tuple(islice(_called_by(context, write), _MOST_CALLERS)),
         )
+
+
+def _ranks_come(context: Context) -> Literal["do", "may", ""]:
+    """Whether several ranks run the file: it shows them; or only speaks of them, and another file starts it."""
+    several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
+    shown = "accelerate" in context.frameworks or (context.distributed and several)
+    if context.frameworks & {"lightning", "trainer"}:  # these start the ranks, and save on one
+        return "may" if shown else ""
+    if shown:
+        return "do"
+    text = context.script.file.text
+    return "may" if context.distributed and _SPEAKS.search(text) and "__main__" not in text else ""
+
+
+def _left_to_a_trainer(context: Context, write: Write) -> bool:
+    """In `_save` of a Trainer, which asks for the rank before, or by its own methods; with Lightning, not in a hook."""
+    owner, function = context.script.class_of(write.call), context.script.function_of(write.call)
+    if not context.frameworks & {"lightning", "trainer"}:
+        return False
+    if owner is None or function is None:
+        return "lightning" in context.frameworks
+    return bool(owner.bases) and (write.path is None or _OF_A_TRAINER.match(function.name) is not None)
 
 
 def _run_by_ranks(context: Context, call: ast.Call) -> bool:
@@ -73,7 +97,9 @@ def _should_save(context: Context, call: ast.Call) -> bool:
 
 def _of_a_sample(context: Context, write: Write) -> bool:
     """A file for each image, sentence, …: ranks that share the data write different ones."""
-    return write.does == "writes" and write.path is not None and context.samples.named_in(write.path)
+    if write.path is None:
+        return write.does == "lets a helper save" and any(map(context.samples.named_in, paths_of(write.call)))
+    return write.does in ("writes", "appends to") and context.samples.named_in(write.path)
 
 
 def _in_turn(context: Context, call: ast.Call) -> bool:
@@ -86,9 +112,9 @@ def _in_turn(context: Context, call: ast.Call) -> bool:
     before = [
         one
         for one in script.within(function or script.module_of(call), ast.If)
-        if script.begin[one] < script.begin[call]
+        if script.begin[one] < script.begin[call] and context.ranks.asks(one.test) and all(map(_waits, one.body))
     ]
-    return any(context.ranks.asks(one.test) and all(map(_waits, one.body)) for one in before)
+    return len(before) % 2 == 1  # the next one lets the other ranks go on
 
 
 def _waits(statement: ast.stmt) -> bool:
@@ -97,11 +123,12 @@ def _waits(statement: ast.stmt) -> bool:
 
 
 def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
-    """Calls in other files that lead to this helper on every rank: that is where a reader mends it."""
+    """Calls that lead to this helper on every rank: that is where a reader mends it."""
     function = context.script.function_of(write.call)
     for call in context.values.callers.get(function, []) if function is not None else ():
         elsewhere = context.script.file_of(call) is not context.script.file_of(write.call)
-        if elsewhere and not context.ranks.guarded(call):
+        helper = function is not None and _WRITER.search(function.name) is not None
+        if (elsewhere or helper) and not context.ranks.guarded(call):
             yield call, "called here, by every rank"
 
 
@@ -114,7 +141,7 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
             continue
         if not any(last_word(base).endswith("Dataset") for base in owner.bases) or context.ranks.guarded(write.call):
             continue
-        if write.does in _VERBS and not for_this_rank(context, write.path):
+        if write.does in _OF_DATA and not for_this_rank(context, write.path):
             path = context.script.source(write.path)[:60]
             text = f"where several ranks make this data set, all of them {_VERBS[write.does]} {path} at once"
             yield Hit(write.call, text, "possible", severity="info")
@@ -122,11 +149,25 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
 
 #: only a script of several ranks calls these
 _OF_RANKS = ("get_rank", "get_world_size", "barrier", "wait_for_everyone")
+#: functions whose purpose is to write
+_WRITER = re.compile(
+    r"save|write|dump|log|export|record|store|copy|clean|remove|delete|prune|mk_?dir|summary|download", re.IGNORECASE
+)
+#: a text with one of these is about several ranks
+_SPEAKS = re.compile(
+    r"horovod|torch\.distributed|DistributedDataParallel|\b(?:DDP|ddp)\b|DistributedSampler|world_size"
+)
+#: methods that a Trainer calls where it saves
+_OF_A_TRAINER = re.compile(r"^_save$|^on_save|^_rotate")
 #: words of a `with` in which one rank comes first
-_TURNS = re.compile(r"first$|lock", re.IGNORECASE)
+_TURNS = re.compile(r"(?:^|_)first$|(?:^|_|[fF]ile)lock|Lock")
 #: what makes a data set: its constructor, and what that calls where nothing is on the disk yet
 _MADE_BY = ("__init__", "process", "_process")
-_VERBS = {"saves": "save", "writes": "write", "makes": "make", "downloads": "download or unpack into"}
+_VERBS: dict[Does, str] = {
+    "saves": "save", "writes": "write", "makes": "make", "downloads": "download or unpack into", "removes": "remove",
+    "moves": "move", "logs to": "log to", "appends to": "append to",
+}  # fmt: skip
+_OF_DATA = frozenset(("saves", "writes", "makes", "downloads"))
 
 
 def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iterator[Hit]:
@@ -205,7 +246,10 @@ def _words_of_path(context: Context, path: ast.expr) -> set[str]:
     return names_in(path).union(*(names_in(value) for n in names for value in context.values.bound(n)))
 
 
-def _text(context: Context, write: Write) -> str:
+def _text(context: Context, write: Write, ranks_come: str) -> str:
+    if ranks_come == "may" and write.path is not None:
+        path = context.script.source(write.path)[:60]
+        return f"where several ranks come here, all of them {_VERBS[write.does]} {path}"
     if write.path is None:
         called = context.script.source(write.call.func)[:60]
         if write.does == "logs to":
@@ -219,7 +263,7 @@ def _text(context: Context, write: Write) -> str:
     return f"every rank that comes here {does} {path}, and no `if` keeps it to one rank"
 
 
-def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:
+def _certain(context: Context, call: ast.Call, path: ast.expr | None) -> bool:
     """The file starts the process group itself, and nothing on the way down to the save asks anything unknown."""
     script = context.script
     if not context.starts_group or not script.calls("DistributedDataParallel", "DDP"):

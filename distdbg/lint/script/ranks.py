@@ -18,6 +18,8 @@ _KNOWN = re.compile(
 )
 #: names of a GPU's number; where ranks are, one that is compared with 0 stands for the rank
 _NUMBERS = re.compile(r"^(?:local_)?(?:gpu|device|cuda)_?(?:id|idx|index|number)$|^gpu$", re.IGNORECASE)
+#: a question whether there are several ranks at all
+_SEVERAL = re.compile(r"distributed|initialized|available|world|ddp|multi|num_|gpu", re.IGNORECASE)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _DEEPEST = 12
 
@@ -156,8 +158,16 @@ class Ranks:
                 continue
             for place, statement in enumerate(block):
                 for one in _first_to_run(statement):
-                    if isinstance(one, ast.If) and not one.orelse and self.leaves(one.body) and self.asks(one.test):
-                        yield block, place, one
+                    match one:
+                        case ast.If(test=test, body=body, orelse=[]) if self.leaves(body) and self.asks(test):
+                            if not self._is_an_error(one):
+                                yield block, place, one
+
+    def _is_an_error(self, one: ast.If) -> bool:
+        """`if path is None and rank == 0: sys.exit(1)`: where there is a path, all ranks go on."""
+        parts = _parts(one.test)
+        ends = not isinstance(one.body[-1], (ast.Return, ast.Continue, ast.Break))
+        return ends and any(not self.asks(part) and not _SEVERAL.search(ast.unparse(part)) for part in parts)
 
     @staticmethod
     def leaves(body: list[ast.stmt]) -> bool:
@@ -171,7 +181,7 @@ class Ranks:
         return self._guarded(node, frozenset())
 
     def _guarded(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-        if self.guards(node):
+        if self.guards(node) or self._behind_a_value(node):
             return True
         function = self.script.function_of(node)
         if function is None or function in seen or len(seen) > _DEEPEST:
@@ -180,6 +190,25 @@ class Ranks:
         return bool(callers) and all(
             self._of_one_rank(call) or self._guarded(call, seen | {function}) for call in callers
         )
+
+    def _behind_a_value(self, node: ast.AST) -> bool:
+        """`if rank == 0: folder = make()` … `if folder is not None:` around the node."""
+        below = node
+        for outer in self.script.above(node):
+            if isinstance(outer, FUNCTIONS):
+                return False
+            if isinstance(outer, ast.If) and below in outer.body and any(map(self._had_by_one, _parts(outer.test))):
+                return True
+            below = outer
+        return False
+
+    def _had_by_one(self, tested: ast.expr) -> bool:
+        match tested:
+            case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq()], comparators=[ast.Constant(value=None | "")]):
+                tested = left
+        bound = self.values.assignments(tested)
+        given = [a for a in bound if not (isinstance(a.value, ast.Constant) and not a.value.value)]
+        return len(bound) > len(given) > 0 and all(map(self.guards, given))
 
     def _of_one_rank(self, call: ast.Call) -> bool:
         """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
@@ -195,3 +224,7 @@ def _first_to_run(statement: ast.stmt) -> list[ast.stmt]:
         returns = (ast.Return, ast.Continue, ast.Break)
         return [one for one in statement.body if isinstance(one, ast.If) and isinstance(one.body[-1], returns)]
     return [statement]
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]

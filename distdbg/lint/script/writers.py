@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Literal
 
 Does = Literal[
-    "saves", "writes", "removes", "moves", "logs to", "makes", "downloads", "lets a helper save", "lets a helper remove"
-]
+    "saves", "writes", "appends to", "removes", "moves", "logs to", "makes", "downloads", "lets a helper save",
+    "lets a helper remove",
+]  # fmt: skip
 Places = dict[str, tuple[int, str]]
 
 #: of functions and methods that save
@@ -78,6 +79,11 @@ _REMOVER = re.compile(
 _WRITER = re.compile(
     r"^_?(?:save|write|dump|export|store|record|copy)_(?!\w*(?:image|video|figure|plot|sample|audio|wav|log|summary|metric))\w+$"
 )
+#: and those that add to it: `update_summary(epoch, metrics, os.path.join(folder, "summary.csv"))`
+_UPDATER = re.compile(
+    r"^_?(?:update|append|plot|draw|log|print)_(?:\w*_)?"
+    r"(?:summary|csv|tsv|results?|history|metrics?|curves?|report|config|cfg|args|json|yaml)$"
+)
 _CLEANER = re.compile(r"^_?(?:maybe_)?(?:clean|prune|rotate|purge)(?:_?up)?(?:_old)?(?:_(?:dirs?|files?|folders?))?$")
 _LAST = {
     name.rpartition(".")[2]
@@ -87,7 +93,8 @@ _LAST = {
 #: words of which a text that writes has at least one
 WRITE_WORDS = re.compile(
     rf"^(?:{'|'.join(sorted({*_LAST, *REMOVES, *MAKES, 'savefig', 'open', 'save', 'basicConfig', 'extractall'}))})\($|"
-    rf"^download$|{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($|{_WRITER.pattern[:-1]}\($|{_CLEANER.pattern[:-1]}\($",
+    rf"^download$|{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($|{_WRITER.pattern[:-1]}\($|{_CLEANER.pattern[:-1]}\($|"
+    rf"{_UPDATER.pattern[:-1]}\($",
     re.IGNORECASE,
 )
 
@@ -99,6 +106,6 @@ def helps(last: str) -> tuple[bool, bool, bool]:
         return True, False, False
     if _REMOVER.match(last):
         return False, True, False
-    if _WRITER.match(last):
+    if _WRITER.match(last) or _UPDATER.match(last):
         return True, False, True
     return False, _CLEANER.match(last) is not None, True

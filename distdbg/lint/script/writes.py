@@ -78,7 +78,7 @@ def _write(context: Context, call: ast.Call) -> Write | None:  # noqa: PLR0911 -
 
 def _of_a_helper(context: Context, call: ast.Call, name: str, last: str) -> Write | None:
     saves, removes, by_path = helps(last)
-    helper = (saves or removes) and (not by_path or _is_given_a_path(call))
+    helper = (saves or removes) and (not by_path or bool(paths_of(call)))
     if not helper or _COMMON.search(name) or not _of_a_module(context, call.func):
         return None
     if _asks_itself(context, call) or collective(context, call):
@@ -105,8 +105,9 @@ def _saved(context: Context, call: ast.Call, name: str) -> Write | None:
     return _to(call, "writes", path, everyday=True)
 
 
-def _is_given_a_path(call: ast.Call) -> bool:
-    return any(map(_is_a_path, (*call.args, *(k.value for k in call.keywords))))
+def paths_of(call: ast.Call) -> list[ast.expr]:
+    """The arguments that look like paths."""
+    return [given for given in (*call.args, *(k.value for k in call.keywords)) if _is_a_path(given)]
 
 
 def _is_a_path(given: ast.expr) -> bool:
@@ -136,14 +137,18 @@ def _to(call: ast.Call, does: Does, path: ast.expr | None, *, everyday: bool = F
 
 
 def _opened(_context: Context, call: ast.Call, name: str) -> Write | None:
-    """`open(path, "w")`, `path.open("w")`: the file is emptied."""
+    """`open(path, "w")`, `path.open("a")`: the file is emptied, or gets the lines of all ranks."""
     of_a_path = name != "open" and not call.args[1:]  # else `manager.open(path, "w")`
     mode = argument(call, 0 if of_a_path else 1, "mode")
     path = (
         call.func.value if of_a_path and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
     )
-    empties = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "x") and len(str(mode.value)) <= 3
-    return _to(call, "writes", None if isinstance(path, ast.Constant) else path) if empties else None
+    given = (
+        mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) and len(mode.value) <= 3 else ""
+    )
+    if given[:1] not in ("w", "x", "a") or isinstance(path, ast.Constant):
+        return None
+    return _to(call, "appends to" if given[:1] == "a" else "writes", path)
 
 
 def _removed(context: Context, call: ast.Call, name: str) -> Write | None:

@@ -1,0 +1,15 @@
+import torch
+from accelerate import Accelerator
+
+
+def main(model, optimizer, loader, path):
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+        optimizer.zero_grad()
+    if accelerator.is_main_process:
+        state = {}
+        state["model"] = model.state_dict()  # expect: checkpoint-module-prefix
+        torch.save(state, path)
