@@ -11,14 +11,19 @@ from distdbg.lint.script.script import names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 _STARTS = re.compile(
-    r"^(?:wandb\.init|mlflow\.start_run|neptune\.(?:init|init_run)|swanlab\.init|comet_ml\.Experiment|clearml\.Task\.init)$"
+    r"^(?:wandb\.init|mlflow\.start_run|trackio\.init|aim\.Run|neptune\.(?:init|init_run)|swanlab\.init|comet_ml\.(?:Experiment|start)|clearml\.Task\.init)$"
 )
 #: calls that show that several ranks run a function
 _OF_RANKS = ("init_process_group", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel",
-             "DistributedSampler", "init_distributed", "init_distributed_mode", "get_rank", "set_device")  # fmt: skip
+             "DistributedSampler", "init_distributed", "init_distributed_mode", "get_rank", "set_device",
+             "Accelerator")  # fmt: skip
+_STEPS_OF_RANKS = ("barrier", "get_world_size", "wait_for_everyone")
 
 #: without these words there is nothing to check
-NEEDS = ({"wandb", "mlflow", "neptune", "swanlab", "comet_ml", "clearml"}, RANK_WORDS)
+NEEDS = (
+    {"wandb", "mlflow", "neptune", "swanlab", "comet_ml", "clearml", "trackio", "aim"},
+    (RANK_WORDS, {"Accelerator", "deepspeed"}),
+)
 #: the tracker is switched off on other ranks by other means
 UNLESS = re.compile(r"WANDB_MODE|WANDB_DISABLED|mode\s*=\s*[\"']shared")
 #: words of a test that may stand for one of the rank
@@ -28,17 +33,36 @@ _ONE_RANK = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks or not context.distributed or not context.ranks.known:
+    launched = bool(context.frameworks & _STARTED_OUTSIDE)  # as many ranks as the launcher was told
+    if context.frameworks - _STARTED_OUTSIDE or not (launched or (context.distributed and context.ranks.known)):
         return
     for call, name in context.script.call_names.items():
         if not _STARTS.match(name) or context.ranks.guarded(call) or context.ranks.mentions(call):
             continue
         if any(map(_ONE_RANK.search, _words_of_tests(context, call))):
             continue
-        where = next((shown for way in context.values.ways_to(call) if (shown := _run_by_ranks(context, way))), None)
-        if where is not None:
+        ways = list(context.values.ways_to(call))
+        where = next((shown for way in ways if (shown := _run_by_ranks(context, way))), None)
+        if where is not None and not launched:
             text = f"every rank calls {name}: the tracker shows one run for each rank"
             yield Hit(call, text, related=((where, "several ranks run this"),))
+            continue
+        where = where or _in_a_class_of_ranks(context, call)
+        if where is not None:
+            text = f"where several ranks run this, each of them calls {name}: the tracker shows one run for each"
+            yield Hit(call, text, "possible", "info", ((where, "several ranks may run this"),))
+
+
+#: frameworks whose launcher decides how many ranks there are
+_STARTED_OUTSIDE = frozenset(("accelerate", "deepspeed", "fabric"))
+
+
+def _in_a_class_of_ranks(context: Context, call: ast.Call) -> ast.AST | None:
+    """Another method of the class does what only ranks do; where the object is made, this file does not show."""
+    script, owner, function = context.script, context.script.class_of(call), context.script.function_of(call)
+    if owner is None or function is None or function.name != "__init__" or context.values.callers.get(function):
+        return None
+    return next((one for one in script.calls(*_OF_RANKS, *_STEPS_OF_RANKS) if script.class_of(one) is owner), None)
 
 
 def _run_by_ranks(context: Context, node: ast.AST) -> ast.AST | None:
