@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distdbg.lint.script.events import Events
+from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
 from distdbg.lint.script.roles import Roles
@@ -74,6 +75,11 @@ class Context:
     def wraps(self) -> list[ast.Call]:
         """Where models are wrapped in DDP or FSDP."""
         return self.values.of_kind("ddp", "fsdp")
+
+    @cached_property
+    def wraps_or_prepares(self) -> bool:
+        """Are models wrapped in DDP or FSDP here, or given to accelerate or Fabric to do it?"""
+        return bool(self.wraps or self.values.of_kind(PREPARED))
 
     @cached_property
     def samples(self) -> Samples:

@@ -24,7 +24,10 @@ _SEVERAL = re.compile(
     r"rank|world_?size|initialized|is_available|(?:^|_)ddp|distributed(?!_?type)|n_?gpus?$|num_processes", re.IGNORECASE
 )
 #: first parts of calls that wait for no rank, `()` and `[]` for calls on a value; collectives are recognized before
-_KNOWN = sys.stdlib_module_names | {"torch", "numpy", "tqdm", "()", "[]"}
+_KNOWN = sys.stdlib_module_names | {
+    "torch", "numpy", "tqdm", "pandas", "scipy", "sklearn", "matplotlib", "cv2", "PIL", "wandb", "tensorboardX", "yaml",
+    "requests", "gdown", "huggingface_hub", "omegaconf", "()", "[]",
+}  # fmt: skip
 _WAITS_FOR_NOBODY = re.compile(
     r"(?:^|[._])log|print|writer|bar\.|\.(?:\w+_|append|extend|update|close|flush|to|cuda|cpu|eval|load_state_dict)$",
     re.IGNORECASE,
@@ -36,7 +39,7 @@ NEEDS = ((COLLECTIVE_WORDS, REDUCTIONS), (RANK_WORDS, BY_DATA_WORDS))
 
 def check(context: Context) -> Iterator[Hit]:
     yield from decided_by_data(context)
-    if not context.distributed or not any(collective(context, call) for call in context.script.all(ast.Call)):
+    if not any(collective(context, call) for call in context.script.all(ast.Call)):
         return
     for call in context.script.all(ast.Call):
         guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint.rule import Context
 from distdbg.lint.script.forwards import forward_of
+from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import argument, has_stars, is_constant, last_word, names_in
 from distdbg.lint.script.wrapped import wrapper_of
@@ -18,6 +19,9 @@ _OF_ACCELERATE = {
     "wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes", "save_state",
     "get_state_dict",
 }  # fmt: skip
+#: names of what accelerate wraps
+_MODEL = re.compile(r"(?:model|net|network|module|unet|transformer|encoder|decoder|policy|student)$", re.IGNORECASE)
+_WRAPS = "the constructors of DDP and FSDP wait for all ranks, and the others do not come"
 #: of these, those that wait for nobody under DDP
 _SAVES = {"save_state", "get_state_dict"}
 _IF_SHARDED = "with FSDP or DeepSpeed it waits for all ranks, and the others do not enter it"
@@ -40,6 +44,8 @@ _SAVES_TOGETHER = re.compile(
 )
 #: names that mean a collective in any module or helper
 _UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_everyone"}
+#: names that mean one in a module of a project that is about ranks: `comm.synchronize()`
+_BY_MODULE = _UNMISTAKABLE | {"barrier", "synchronize"}
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )
@@ -49,11 +55,16 @@ _BARRIER = re.compile(r"^(?:ddp|dist|distributed|torch|mp|world|global)_barrier$
 _DISTRIBUTED = re.compile(r"(?:^|[._])(?:dist|distributed|dist_utils|comm|ddp|parallel)(?:[._]|$)")
 #: words of all that `collective` knows
 COLLECTIVE_WORDS = re.compile(
-    rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _UNMISTAKABLE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
+    rf"^(?:{'|'.join(sorted(_OF_TORCH | _OF_ACCELERATE | _BY_MODULE))})$|checkpoint|dcp|dist_cp|FSDP|FullySharded|"
     r"^\w+_barrier$|DDP|DistributedDataParallel|^fabric$|lightning|^deepspeed$|horovod|xla_model|^ignite$|accelerat|torchmetrics",
     re.IGNORECASE,
 )
 FORWARD_OF_FSDP, FORWARD_OF_DDP = "forward of an FSDP model", "forward of a DDP model"
+FORWARD_OF_PREPARED = "forward of a prepared model"
+_IF_WRAPPED = (
+    "with FSDP or DeepSpeed it waits for all ranks, and with DDP if the model has buffers; the other ranks do not come"
+)
+_FABRIC_SHARDS = re.compile(r"\bFSDPStrategy\(|strategy\s*=\s*[\"']fsdp")
 _SENDS_BUFFERS = (
     "DDP broadcasts the model's buffers before it, if there are any, and the other ranks do not come; "
     "model.module broadcasts nothing"
@@ -62,12 +73,14 @@ _SENDS_BUFFERS = (
 _IF_CALLED = {
     "ddp": "if it calls the DDP model that it is given, DDP first broadcasts the model's buffers; pass model.module",
     "fsdp": "if it calls the FSDP model that it is given, that waits for the parameters of all ranks",
+    PREPARED: f"if it calls the prepared model that it is given: {_IF_WRAPPED}",
 }
 STATE_OF_FSDP = "state_dict of an FSDP model"
 #: last parts of all names that may be one: most calls are told apart by these
 _LAST = (
-    _OF_TORCH | _OF_ACCELERATE | _OF_FABRIC | _OF_TRAINER | _OF_LIBRARIES | _UNMISTAKABLE
-    | {"state_dict", "compute", "save", "load", "async_save", "get_model_state_dict", "get_optimizer_state_dict"}
+    _OF_TORCH | _OF_ACCELERATE | _OF_FABRIC | _OF_TRAINER | _OF_LIBRARIES | _BY_MODULE
+    | {"prepare", "compute", "save", "load", "async_save"}
+    | {"state_dict", "get_model_state_dict", "get_optimizer_state_dict"}
 )  # fmt: skip
 #: where the tensor of this rank is among the arguments
 TENSOR_PLACE = {
@@ -94,7 +107,7 @@ class Collective:
 
     @property
     def is_forward(self) -> bool:
-        return self.name in (FORWARD_OF_FSDP, FORWARD_OF_DDP)
+        return self.name in (FORWARD_OF_FSDP, FORWARD_OF_DDP, FORWARD_OF_PREPARED)
 
 
 def waits(context: Context, call: ast.Call) -> bool:
@@ -114,12 +127,15 @@ def collective(context: Context, call: ast.Call) -> Collective | None:
 
 def _forward(context: Context, call: ast.Call) -> Collective | None:
     """A model that is called: FSDP gathers its parameters, DDP sends its buffers before the call."""
-    model = forward_of(call) if context.wraps else None
+    model = forward_of(call) if context.wraps_or_prepares else None
     if model is None:
         return None
     wrapper = wrapper_of(context.values, model)
     if wrapper == "fsdp":
         return Collective(FORWARD_OF_FSDP, of_library=False)
+    if wrapper == PREPARED:
+        sharded = "Fabric(" in context.script.text and _FABRIC_SHARDS.search(context.script.text)
+        return Collective(FORWARD_OF_PREPARED, of_library=False, where="" if sharded else _IF_WRAPPED)
     if wrapper:
         return Collective(FORWARD_OF_DDP, of_library=False, where=_SENDS_BUFFERS)
     last = context.script.last_names[call]
@@ -142,7 +158,9 @@ def _collective(context: Context, call: ast.Call) -> Collective | None:
     if last == "state_dict" and _sharded_fully(context, call.func.value):
         return Collective(STATE_OF_FSDP, of_library=False)
     plain = last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last)
-    return Collective(name) if plain else _of_a_framework(context, call.func, last)
+    if last == "synchronize" and _of_a_module(context, call.func) and _of_a_project(context, call, name, last):
+        return Collective(name, of_library=False)
+    return Collective(name) if plain else _of_a_framework(context, call, call.func, last)
 
 
 def _of_torch(context: Context, call: ast.Call, name: str, last: str) -> Collective | None:
@@ -159,9 +177,15 @@ def _of_torch(context: Context, call: ast.Call, name: str, last: str) -> Collect
     return None if smaller else Collective(f"dist.{last}")
 
 
-def _of_a_framework(context: Context, called: ast.Attribute, last: str) -> Collective | None:
+def _of_a_framework(context: Context, call: ast.Call, called: ast.Attribute, last: str) -> Collective | None:
     """A method that a framework wants all ranks to call, of an object that is called as its class is."""
     owner = last_word(called.value)
+    if (
+        last == "prepare"
+        and any(_MODEL.search(last_word(a)) for a in call.args)
+        and _is_accelerator(context, called.value)
+    ):
+        return Collective("accelerator.prepare", where=_WRAPS)
     if last in _OF_ACCELERATE and _is_accelerator(context, called.value):
         alone = last in _SAVES and not _SAVES_TOGETHER.search(context.script.text)
         return Collective(f"accelerator.{last}", where=_IF_SHARDED if alone else "")
@@ -197,7 +221,7 @@ def _is_accelerator(context: Context, node: ast.expr) -> bool:
 
 def _of_a_project(context: Context, call: ast.Call, name: str, last: str) -> bool:
     """`from .distributed import barrier`: by its name, unless its file is in sight and shows that it is none."""
-    if last not in _UNMISTAKABLE and last != "barrier":
+    if last not in _BY_MODULE:
         return False
     module = name.rpartition(".")[0]
     return _DISTRIBUTED.search(module) is not None and _may_wait(context, call) and not _of_a_group(call, last)

@@ -24,6 +24,9 @@ KINDS = {
     "Accelerator": "accelerator",
     "autocast": "autocast",
 }
+#: what accelerate or Fabric gives for a model, an optimizer, a loader: a model of it is DDP's, FSDP's or DeepSpeed's
+PREPARED = "prepared"
+_PREPARES = re.compile(r"(?:^|\.)_?(?:accelerator|fabric)\.(?:prepare|prepare_model|setup|setup_module)$")
 #: samplers of libraries that shuffle by the epoch, as DistributedSampler does
 _SAMPLER = re.compile(
     r"^(?!\w*(?:Infinite|Eval|Sequential|Test|Val|Inference|Batch|Training))\w*Distributed\w*Sampler$"
@@ -32,8 +35,8 @@ _SAMPLER = re.compile(
 WRAPPERS = frozenset((
     "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
     "track", "convert_sync_batchnorm", "DataParallel", "initialize", "unwrap_model", "MetricLogger",
-    "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "checkpoint_wrapper",
-    "fully_shard", "DeviceLoader", "PrefetchLoader",
+    "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_module",
+    "setup_optimizers", "checkpoint_wrapper", "fully_shard", "DeviceLoader", "PrefetchLoader",
 ))  # fmt: skip
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
@@ -50,12 +53,15 @@ WRAPPERS_OF_MODELS = frozenset({name for name, kind in KINDS.items() if kind in 
 
 
 @lru_cache(maxsize=10_000)
-def kind_by_name(last: str) -> str:
-    """The kind of what a call makes, by the last part of the name that it calls; empty for most."""
+def kind_by_name(name: str) -> str:
+    """The kind of what a call makes, by the dotted name that it calls; empty for most."""
+    last = name.rpartition(".")[2]
     if last in KINDS:
         return KINDS[last]
     if last == "fully_shard":
         return "fsdp"
     if _SAMPLER.match(last):
         return "sampler"
+    if _PREPARES.search(name):
+        return PREPARED
     return "optimizer" if OPTIMIZER.match(last) else "scheduler" if SCHEDULER.match(last) else ""

@@ -15,7 +15,7 @@ from functools import cached_property
 from distdbg.lint.script.annotations import annotated_classes
 from distdbg.lint.script.callees import Callees, by_super, is_called_by_python
 from distdbg.lint.script.inherited import inherited_kind
-from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, WRAPPERS, kind_by_name
+from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, PREPARED, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
 
@@ -60,7 +60,7 @@ class ValueFlow:
         found: set[ast.Call] = set()
         for source in self._sources(node):
             found |= {source} if isinstance(source, ast.Call) else self._sites.get(source, set())
-        return {s for s in found if not kind or self._kind_of.get(s) == kind}
+        return {s for s in found if self._kind_of.get(s) == kind or (not kind and self._kind_of.get(s) != PREPARED)}
 
     def of_kind(self, *kinds: str) -> list[ast.Call]:
         """The constructor calls of these kinds, kind by kind."""
@@ -192,7 +192,7 @@ class ValueFlow:
         owner = self.class_named(call.func)
         if owner is not None:
             return inherited_kind(self, owner) or "instance"
-        its = kind_by_name(last)
+        its = kind_by_name(name)
         if its and (its != "scheduler" or not self.functions_named(call.func)):
             return its
         return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
@@ -302,6 +302,7 @@ class ValueFlow:
         last = self.script.last_names[value]
         if last in ("prepare", "initialize", "setup") and len(value.args) == count:
             self._link(value.args[number], key)
+            self._sites[key] |= {value} if self.kind(value) == PREPARED else set()
         else:
             for function in self._resolved.by_name(value):
                 self._edges["return", function, number].add(key)

@@ -6,16 +6,17 @@ import ast
 import re
 
 from distdbg.lint.script.forwards import forward_of
+from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.script import Function, argument, is_constant, names_in
 from distdbg.lint.script.values import ValueFlow
 
-_WRAPPERS = ("fsdp", "ddp")
+_WRAPPERS = ("fsdp", "ddp", PREPARED)
 #: of what was taken out of its wrapper, or may have been
 _UNWRAPS = re.compile(r"unwrap|^module$|^_orig_mod$|without_ddp|(?:^|_)ema(?:_|$)", re.IGNORECASE)
 
 
 def wrapper_of(values: ValueFlow, model: ast.expr) -> str:
-    """`ddp` or `fsdp` where this is a model in that wrapper of torch; else empty."""
+    """`ddp`, `fsdp` or `prepared` where this is a model in that wrapper; else empty."""
     for kind in _WRAPPERS:
         sites = values.sites(model, kind)
         if sites and all(_makes_ranks_wait(values, site) for site in sites):
@@ -24,6 +25,8 @@ def wrapper_of(values: ValueFlow, model: ast.expr) -> str:
 
 
 def _makes_ranks_wait(values: ValueFlow, site: ast.Call) -> bool:
+    if values.kind(site) == PREPARED:
+        return True
     of_torch = values.script.call_names[site].startswith("torch.")
     return of_torch and not is_constant(argument(site, -1, "broadcast_buffers"), value=False)
 
