@@ -17,7 +17,8 @@ ENTRIES = (
             how_seen="A function without gradients adds up values over a loader with a DistributedSampler and returns "
             "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for the world "
             "size. Of severity info: a best value is compared with another one, the data of the evaluation have a "
-            "DistributedSampler, and nothing in the file reduces or gathers.",
+            "DistributedSampler, and nothing in the file reduces or gathers; and a LightningModule logs a loss in its "
+            "validation or test without sync_dist=True.",
         ),
     ),
     FindingDoc(
@@ -37,7 +38,7 @@ ENTRIES = (
         lint=LintDoc(
             title="every rank trains on all of the data",
             how_seen="A DDP model is trained from a DataLoader with shuffle=True and no sampler, over a data set that "
-            "does not hear of ranks.",
+            "does not hear of ranks. Or a DistributedSampler is created, and no loader is given it.",
             remedy="Give the loader sampler=DistributedSampler(dataset), drop shuffle=True, and call set_epoch.",
         ),
     ),
@@ -97,7 +98,9 @@ ENTRIES = (
             "trained model, which has dropout or batch norm, and the file calls eval() nowhere. "
             "Or of two models that are trained together only one is in eval mode where both are tested. Of severity "
             "info: the file puts the model into eval mode between batches and never into train mode, or it never calls "
-            "eval() and evaluates a model that is given a dropout or that train() is called on.",
+            "eval() and evaluates a model that is given a dropout, that train() is called on or whose class is not in "
+            "sight, or one that it loads and never trains. And a module that puts one of its parts into eval mode in "
+            "__init__ only: train() of the whole module puts the part back.",
             remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         ),
     ),
@@ -117,9 +120,9 @@ ENTRIES = (
             how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and "
             "neither it nor a caller turns gradients off. "
             "Or an inference runs one model under no_grad and another one in eval mode outside of it. Of severity "
-            "info: a model in eval mode that is run outside of a loop, and one whose output is detached at once, where "
-            "nothing goes backward; and in a file that never turns gradients off and freezes nothing a function that "
-            "evaluates, generates or samples by its name, and a model that is called a teacher.",
+            "info: a model in eval mode that is run outside of a loop, where nothing goes backward, and any model of "
+            "which all output is detached or becomes numbers; and in a file that never turns gradients off and freezes "
+            "nothing a function that by its name evaluates or generates, and a model that is called a teacher.",
             remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
         ),
     ),
@@ -153,7 +156,7 @@ ENTRIES = (
             title="a value that carries the graph is kept from step to step",
             how_seen="What backward() is called on is appended to a list or added to a sum that outlives the step, "
             "without detach(), item() or float(); or the model's output, that it was made of, is appended "
-            "so.",
+            "so. Of severity info: a meter whose class is not in sight is given it.",
             remedy="Keep loss.detach() (no wait for the device) or loss.item().",
         ),
     ),
@@ -464,7 +467,7 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
         lint=LintDoc(
             how_seen="The script knows its rank and seeds torch, numpy or random with a value that the rank is no "
-            "part of.",
+            "part of. Or a function that seeds the workers of a loader uses no rank.",
         ),
     ),
     FindingDoc(

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
-from distdbg.lint.script.script import Script, last_word
+from distdbg.lint.script.kinds import METHODS
+from distdbg.lint.script.script import Script, last_word, receiver
 from distdbg.lint.script.values import Key, ValueFlow
 
 #: methods that run a model
 RUNS = ("infer", "inference", "generate", "sample", "forward")
-#: methods that make data of what a model gives: the graph ends there
-_DETACHES = frozenset(("detach", "detach_", "data"))
+#: of a project's own models, by their names: `incremental_forward`, `encode_image`, `get_text_features`
+_RUNS_A_PART = re.compile(
+    r"^_?(?:\w+_)?forward(?:_\w+)?$|^(?:infer|inference|encode|decode|sample|translate|reconstruct)(?:_\w+)?$|"
+    r"^(?:get|compute|extract)_(?:\w+_)?(?:loss|losses|features?|embeddings?|logits)$"
+)
+#: methods and attributes that make data or numbers of what a model gives: the graph ends there
+_ENDS = frozenset(("detach", "detach_", "data", "item", "tolist", "argmax"))
+#: functions of a tensor whose result carries its graph on
+_CARRY = re.compile(r"^(?:log_)?softmax$|^sigmoid$|^tanh$|^squeeze$|^normalize$|^cat$|^stack$|^flatten$|^mean$|^sum$")
 
 
 def forward_of(call: ast.Call) -> ast.expr | None:
@@ -26,22 +35,46 @@ def forward_of(call: ast.Call) -> ast.expr | None:
     return called if isinstance(called, (ast.Name, ast.Attribute)) else None
 
 
+def run_by_a_method(call: ast.Call) -> ast.expr | None:
+    """`model` of `model.encode_image(x)`."""
+    owner = receiver(call)
+    if not isinstance(owner, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
+        return None
+    return owner if _RUNS_A_PART.match(last_word(call.func)) else None
+
+
 def forwards(values: ValueFlow, named: Callable[[str], object]) -> Iterator[tuple[ast.Call, ast.expr, Key]]:
     """The calls of what has such a name, each with the model and its key."""
     for call in values.script.all(ast.Call):
-        model = forward_of(call)
-        if model is None or not named(last_word(model)):
-            continue  # most calls
-        key = values.key(model)
-        if key is not None:
-            yield call, model, key
+        for model in (forward_of(call), run_by_a_method(call)):
+            key = values.key(model) if model is not None and named(last_word(model)) else None  # not for most calls
+            if model is not None and key is not None:
+                yield call, model, key
+                break
 
 
-def detached(values: ValueFlow, call: ast.Call) -> ast.AST | None:
-    """Where all that the call gives is freed of its graph: `model(x).detach()`, `out = model(x)` … `out.data`."""
+def put_into_mode(script: Script, mode: ast.AST) -> ast.expr | None:
+    """`model` of `model.eval()`, of `model.to(device).eval()`, and of `model = build().eval().to(device)`."""
+    model, outer = receiver(mode), mode
+    while isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in METHODS:
+        model = model.func.value
+    if not isinstance(model, ast.Call):
+        return model
+    while isinstance(outer, ast.Call) or (isinstance(outer, ast.Attribute) and outer.attr in METHODS):
+        below, outer = outer, script.parents[outer]
+        if isinstance(outer, ast.Call) and below is not outer.func:
+            return None
+    match outer:
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+            return target
+    return None
+
+
+def detached(values: ValueFlow, call: ast.AST, deepest: int = 3) -> ast.AST | None:
+    """Where all that the call gives is freed of its graph: `model(x).detach()`, `loss = model(x)` … `loss.item()`."""
     script = values.script
     at, outer = _chain(script, call)
-    if at is not None:
+    if at is not None or not deepest:
         return at
     match outer:
         case ast.Assign(targets=[ast.Name() as kept]):
@@ -49,7 +82,8 @@ def detached(values: ValueFlow, call: ast.Call) -> ast.AST | None:
         case _:
             return None
     key, end = values.key(kept), script.end[outer]
-    ends = [_chain(script, n)[0] for n in _reads(values, script, key, kept) if script.begin[n] >= end]
+    reads = [n for n in _reads(values, script, key, kept) if script.begin[n] >= end]
+    ends = [detached(values, n, deepest - 1) for n in reads]
     return ends[0] if ends and all(ends) else None
 
 
@@ -65,8 +99,11 @@ def _chain(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST]:
     below, outer = node, script.parents[node]
     while isinstance(outer, (ast.Attribute, ast.Subscript, ast.Call)) and below is not getattr(outer, "slice", None):
         if isinstance(outer, ast.Call) and below is not outer.func:
-            break
-        if last_word(outer) in _DETACHES:
+            if last_word(outer.func) == "argmax":
+                return outer, outer
+            if below not in outer.args[:1] or not _CARRY.match(last_word(outer.func)):
+                break
+        if isinstance(outer, ast.Attribute) and outer.attr in _ENDS:
             return outer, outer
         below, outer = outer, script.parents[outer]
     return None, outer

@@ -17,10 +17,49 @@ _SHARDS = re.compile(
 )
 
 #: without these words there is nothing to check
-NEEDS = ({"backward("}, {"shuffle"}, WRAPPERS_OF_MODELS)
+NEEDS = ({"backward(", "DistributedSampler("}, {"DataLoader(", "shuffle"}, WRAPPERS_OF_MODELS | {"DistributedSampler("})
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from _given_to_no_loader(context)
+    yield from _without_a_sampler(context)
+
+
+def _given_to_no_loader(context: Context) -> Iterator[Hit]:
+    """`sampler = DistributedSampler(data)`, which is only asked whether it is there, and told the epoch."""
+    script, values = context.script, context.values
+    for sampler in values.of_kind("sampler"):
+        statement, made = script.parents[sampler], sampler
+        while isinstance(statement, ast.IfExp):
+            statement = script.parents[statement]
+        match statement:
+            case ast.Assign(targets=[ast.Name() as kept]):
+                place = script.function_of(kept)
+            case _:
+                continue
+        names = script.within(place, ast.Name) if place is not None else script.all(ast.Name)
+        reads = [n for n in names if n.id == kept.id and isinstance(n.ctx, ast.Load)]
+        if any(_passes_on(context, n) for n in reads) or not script.calls("DataLoader"):
+            continue
+        loader = next((c for c in script.calls("DataLoader") if script.function_of(c) is place), None)
+        if loader is not None and not has_stars(loader):
+            text = f"{kept.id} is given to no loader: every rank goes through all of the data"
+            yield Hit(made, text, related=((loader, "a loader without it"),))
+
+
+def _passes_on(context: Context, name: ast.Name) -> bool:
+    """Does anybody get the sampler here?"""
+    match context.script.parents[name]:
+        case ast.Attribute(attr="set_epoch") | ast.Compare() | ast.UnaryOp():
+            return False
+        case ast.If(test=test) | ast.IfExp(test=test):
+            return test is not name
+        case ast.Call(func=ast.Name(id="len" | "print")):
+            return False
+    return True
+
+
+def _without_a_sampler(context: Context) -> Iterator[Hit]:
     values, script, ranks = context.values, context.script, context.ranks
     wrapped = values.of_kind("ddp", "fsdp")
     if not wrapped or values.of_kind("sampler") or context.frameworks or _SHARDS.search(script.text):

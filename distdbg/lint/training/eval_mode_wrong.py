@@ -8,19 +8,30 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
+from distdbg.lint.script.forwards import detached, forwards, put_into_mode
 from distdbg.lint.script.given import given_by
+from distdbg.lint.script.kinds import WITH_PARAMETERS
 from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Loop, last_word, names_in, receiver
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
 #: without these words there is nothing to check
 NEEDS = (
-    re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($"),
-    re.compile(r"^eval$|[Dd]ropout|BatchNorm|from_pretrained|^train\($"),
+    re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($|^load_state_dict\\($"),
+    re.compile(r"^eval$|[Dd]ropout|BatchNorm|from_pretrained|^train\($|no_grad|inference_mode"),
 )
 #: what the model that is trained is called, where its constructor is not in sight
 _TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
+#: a module that no training puts into train mode: nothing contains it
+_STAYS = re.compile(
+    r"loss|criterion|perceptual|lpips|metric|score|eval|infer|pipeline|predict|wrapper|ema|generator|embedder|extractor",
+    re.IGNORECASE,
+)
+#: classes whose train() reaches all parts, where they are not torch's
+_BASE = re.compile(r"(?:^|\.)\w*(?:Module|Model)$")
+#: models that have neither dropout nor batch norm
+_NOTHING_TO_SWITCH = re.compile(r"vgg|lpips|clip|(?<!vq)vae|dino|percep", re.IGNORECASE)
 #: a place where evaluation is all there is
 _EVALUATES = re.compile(
     r"eval|infer|predict|test|valid|sampl|generat|pipeline|export|demo|metric|load|build|init", re.IGNORECASE
@@ -28,6 +39,7 @@ _EVALUATES = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from _undone_by_train(context)
     if context.frameworks & {"lightning", "trainer"}:
         return
     yield from _left_by_a_method(context)
@@ -56,8 +68,43 @@ def check(context: Context) -> Iterator[Hit]:
     for loop in {**dict.fromkeys(context.loops.training), **dict.fromkeys(context.loops.training_by_name)}:
         yield from _left_within_an_epoch(context, loop)
 
-    if not context.events.of("eval") and context.loops.training:
-        yield from _never_entered(context)
+    if not context.events.of("eval"):
+        yield from _never_entered(context) if context.events.of("backward") else _as_it_was_loaded(context)
+
+
+def _undone_by_train(context: Context) -> Iterator[Hit]:
+    """`self.encoder.eval()` in the __init__ of a module, whose train() reaches all of its parts."""
+    script = context.script
+    for mode in context.events.of("eval"):
+        function, owner, part = script.function_of(mode), script.class_of(mode), put_into_mode(script, mode)
+        if function is None or owner is None or function.name != "__init__" or not isinstance(part, ast.Attribute):
+            continue
+        methods = {f.name for f in owner.body if isinstance(f, FUNCTIONS)}
+        if last_word(part.value) != "self" or methods & {"train", "eval", "on_train_epoch_start", "on_train_start"}:
+            continue
+        if not _is_trained_itself(context, owner, function, methods):
+            continue
+        key = context.values.key(part)
+        again = (m for m in context.events.of("eval", "train") if m is not mode and script.class_of(m) is owner)
+        if _NOTHING_TO_SWITCH.search(part.attr) or any(context.values.key(receiver(m) or m) == key for m in again):
+            continue
+        text = (
+            f"train() of the whole {owner.name} puts {script.source(part)} back into train mode: "
+            "if it has dropout or batch norm, these work again"
+        )
+        yield Hit(mode, text, "possible", severity="info")
+        return
+
+
+def _is_trained_itself(context: Context, owner: ast.ClassDef, init: Function, methods: set[str]) -> bool:
+    """A module that makes layers of its own beside the part, or has a step of training."""
+    script = context.script
+    if _STAYS.search(owner.name) or not (
+        script.is_module(owner) or any(map(_BASE.search, map(script.dotted, owner.bases)))
+    ):
+        return False
+    layers = (c for c in script.within(init, ast.Call) if script.last_names[c] in WITH_PARAMETERS)
+    return "training_step" in methods or ("forward" in methods and any(layers))
 
 
 def _of_a_helper(context: Context, mode: TrainingEvent) -> bool:
@@ -238,18 +285,60 @@ def _never_entered(context: Context) -> Iterator[Hit]:
         for call in script.within(place, ast.Call):
             if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
                 continue
-            if not _trained(context, call.func) or not context.loops.without_grad(call):
+            trained = _trained(context, call.func)
+            if not (trained or _run_in_training(context, call)):
                 continue
-            if layers:
+            if not (context.loops.without_grad(call) or detached(context.values, call) is not None):
+                continue
+            if layers and trained and context.loops.without_grad(call):
                 text = "the model is evaluated in train mode: nothing in this file calls eval()"
                 yield Hit(call, text, related=((layers[0], "behaves otherwise in train mode"),))
                 return
-            if given is not None:
+            shown = layers[0] if layers else given
+            if shown is not None or _of_another_file(context, call.func):
                 text = (
                     "nothing in this file calls eval(): with dropout or batch norm the model is evaluated in train mode"
                 )
-                yield Hit(call, text, "possible", severity="info", related=((given, "the model may have such layers"),))
+                related = ((shown, "the model may have such layers"),) if shown is not None else ()
+                yield Hit(call, text, "possible", severity="info", related=related)
                 return
+
+
+def _as_it_was_loaded(context: Context) -> Iterator[Hit]:
+    """A file that trains nothing loads the weights of a model and runs it: a new module is in train mode."""
+    script, values = context.script, context.values
+    if context.events.of("backward", "step", "train") or re.search(r"\.training\s*=|eval\(|set_mode", script.text):
+        return
+    loads = {values.key(r): c for c in script.calls("load_state_dict") if (r := receiver(c)) is not None}
+    for call, model, key in forwards(values, lambda _: bool(loads)):
+        load = loads.get(key)
+        if load is None or last_word(model) == "self":
+            continue
+        if context.loops.without_grad(call) or detached(values, call) is not None:
+            text = f"{script.source(model)} runs in train mode: nothing in this file calls eval() after it was loaded"
+            yield Hit(call, text, "possible", severity="info", related=((load, "loaded here"),))
+            return
+
+
+def _run_in_training(context: Context, call: ast.Call) -> bool:
+    """Is what is called here called, too, in a function that goes backward?"""
+    script, key = context.script, context.values.key(call.func)
+    if key is None or not _TRAINED.match(last_word(call.func)):
+        return False
+    for backward in context.events.of("backward"):
+        place = script.function_of(backward)
+        calls = script.within(place, ast.Call) if place is not None and not script.contains(place, call) else []
+        if any(context.values.key(c.func) == key for c in calls):
+            return True
+    return False
+
+
+def _of_another_file(context: Context, model: ast.expr) -> bool:
+    """Its class is not in sight: it is made by what is imported."""
+    values = context.values
+    made = values.sites(model) or {b for b in values.bound(model) if isinstance(b, ast.Call)}
+    layers = (values.kind(c) == "module" and context.script.last_names[c] != "DataParallel" for c in made)
+    return bool(made) and not any(layers) and not any(values.class_named(c.func) for c in made)
 
 
 def _gives_dropout(keyword: ast.keyword) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.forwards import RUNS, detached, forward_of, forwards
+from distdbg.lint.script.forwards import RUNS, detached, forward_of, forwards, put_into_mode
 from distdbg.lint.script.given import given_constants
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
@@ -48,7 +48,8 @@ _OF_TRAINING = re.compile(
 _RUN_ONCE = re.compile(r"onnx|jit\.(?:trace|script)|torch2trt|export|symbolic_trace|flops|macs\b", re.IGNORECASE)
 #: what a model may be called
 _LIKE_A_MODEL = re.compile(
-    r"^_?(?:\w+_)?(?:model|net|network|encoder|backbone|extractor|generator|detector|classifier|unet|policy)(?:_ema|_?\d)?$"
+    r"^_?(?!(?:build|make|create|get|load|run|init|dispatch|prepare|wrap|setup|define|eval|evaluate|train|test|save|export|convert|_)_)"
+    r"(?:\w+_)?(?:model|net|network|encoder|backbone|extractor|generator|detector|classifier|unet|policy|teacher)(?:_ema|_?\d)?$|^self$"
 )
 #: what a model is called, where its constructor is not in sight
 _MODEL = re.compile(r"^_?(?:model|net|network)$")
@@ -61,7 +62,7 @@ def check(context: Context) -> Iterator[Hit]:
     done: set[ast.AST] = set()
     for mode in modes:
         place = context.script.function_of(mode) or context.script.module_of(mode)
-        hit = _in(context, place, mode, receiver(mode)) if place not in done else None
+        hit = _in(context, place, mode, put_into_mode(context.script, mode)) if place not in done else None
         if hit is not None:
             done.add(place)
             yield hit
@@ -72,10 +73,10 @@ def check(context: Context) -> Iterator[Hit]:
             done.add(place)
             yield hit
     yield from _told_not_to_train(context)
+    yield from _nowhere_off(context, done)
     yield from _forward_only(context, done)
     yield from _one_batch(context)
     yield from _beside_no_grad(context)
-    yield from _nowhere_off(context, done)
     yield from _teaches_with_gradients(context)
 
 
@@ -128,18 +129,20 @@ def _told_not_to_train(context: Context) -> Iterator[Hit]:
 def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     """A model in eval mode is run outside of a loop, or by another method; or what it gives is detached at once."""
     script, values = context.script, context.values
-    modes = {values.key(r): mode for mode in context.events.of("eval") if (r := receiver(mode)) is not None}
+    made = {mode: model for mode in context.events.of("eval") if (model := put_into_mode(script, mode)) is not None}
+    modes = {values.key(model): mode for mode, model in made.items()}
     trained = {values.key(r) for mode in context.events.of("train") if (r := receiver(mode)) is not None}
-    names = {last_word(r) for mode in modes.values() if (r := receiver(mode)) is not None}
+    names = {last_word(model) for model in made.values()}
     for call, model, key in forwards(values, lambda name: name in names or _LIKE_A_MODEL.match(name)):
-        function, mode = script.function_of(call), modes.get(key)
-        place = function or script.module_of(call)
+        mode, place = modes.get(key), script.function_of(call) or script.module_of(call)
         if place in done or isinstance(script.parents[call], ast.Expr):
             continue  # what it gives is dropped: it is run to make its lazy layers, or to warm it up
         if mode is not None and not _holds_at(context, mode, call, elsewhere=key not in trained):
             mode = None
-        freed = detached(values, call)
-        if (mode is None and freed is None) or context.loops.without_grad(call) or _may_train(context, call):
+        freed = _freed(context, call, model)
+        if (mode is None and freed is None) or context.loops.without_grad(call):
+            continue
+        if freed is None and _may_train(context, call):
             continue
         done.add(place)
         what = script.source(model)
@@ -149,6 +152,18 @@ def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
             text = f"{what} runs in eval mode with gradients on: its graph is recorded, and nothing here goes backward"
         related = ((freed, "detached here"),) if freed is not None else ((mode, "eval mode"),) if mode else ()
         yield Hit(call, text, "possible", severity="info", related=related)
+
+
+def _freed(context: Context, call: ast.Call, model: ast.expr) -> ast.AST | None:
+    """Where what it gives is freed of its graph, in a training, too; `self(x)` only of a model."""
+    script = context.script
+    place, owner = script.function_of(call) or script.module_of(call), script.class_of(call)
+    if last_word(model) == "self" and (owner is None or not script.is_module(owner)):
+        return None
+    freed = detached(context.values, call)
+    if freed is None or _RUN_ONCE.search(script.source(place) if isinstance(place, FUNCTIONS) else script.text):
+        return None
+    return None if _uses_gradients(context, place) else freed
 
 
 def _holds_at(context: Context, mode: ast.AST, call: ast.Call, *, elsewhere: bool) -> bool:
@@ -238,6 +253,7 @@ def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
             if not _USES_GRADIENTS.search(script.source(function)) and not _trains(context, function):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
                 yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
+                done.add(function)
             break
 
 

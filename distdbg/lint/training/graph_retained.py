@@ -10,7 +10,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
 from distdbg.lint.script.kept import ANEW, FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root_name, terms
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import Function, Loop, last_word, names_in
+from distdbg.lint.script.script import Function, Loop, last_word, names_in, receiver
 
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"^backward\($|loss", re.IGNORECASE),)
@@ -37,6 +37,7 @@ def check(context: Context) -> Iterator[Hit]:
         yield from _by_a_method(context, loop, kept, event)
     yield from _returned(context)
     yield from _last_of_a_list(context)
+    yield from _given_to_a_meter(context)
 
 
 def _beside_the_loss(context: Context) -> Iterator[Hit]:
@@ -95,6 +96,33 @@ def _summed_in_an_evaluation(context: Context) -> Iterator[Hit]:
                 "warning" if sure else "info",
                 ((made[0], "it carries a graph"),),
             )
+
+
+#: what adds up what it is given, by its name; that of torchmetrics does so without the graph
+_METER = re.compile(r"meter|average|avg|(?:^|_)(?:loss_?(?:log|es)|losses|running)(?:_|$)", re.IGNORECASE)
+
+
+def _given_to_a_meter(context: Context) -> Iterator[Hit]:
+    """`losses.update(loss, n)` of a loss that goes backward, where the class of the meter is not in sight."""
+    script = context.script
+    if "torchmetrics" in script.text:
+        return
+    carriers = {(script.function_of(b) or script.module_of(b), carrier(b)): b for b in _backwards(context)}
+    for call in script.calls("update", "add"):
+        keeper, given = receiver(call), call.args[0] if call.args else None
+        place = script.function_of(call) or script.module_of(call)
+        if keeper is None or not isinstance(given, ast.Name) or not any(map(_METER.search, names_in(keeper))):
+            continue
+        backward, loops = carriers.get((place, given.id)), script.loops_around(call)
+        if backward is None or context.values.callees(call) or context.loops.without_grad(call):
+            continue
+        if not _freed_before(context, loops[0] if loops else place, call, given.id):
+            text = (
+                f"{script.source(keeper)} is given {given.id} with its graph: "
+                "if it adds that up as it is, memory grows with every step"
+            )
+            yield Hit(call, text, "possible", "info", ((backward, "which carries a graph"),))
+            return
 
 
 #: what gives a loss or an output, by its name
@@ -351,7 +379,7 @@ def _summed_for_backward(context: Context, target: ast.expr) -> bool:
     return False
 
 
-def _freed_before(context: Context, loop: Loop, node: ast.AST, carrier: str) -> bool:
+def _freed_before(context: Context, loop: ast.AST, node: ast.AST, carrier: str) -> bool:
     """`loss = loss.item()`, `output['loss'] = output['loss'].detach()` above it in the loop."""
     script = context.script
     for assigned in script.within(loop, ast.Assign):

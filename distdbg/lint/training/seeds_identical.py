@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import names_in
+from distdbg.lint.script.script import FUNCTIONS, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 _OF_LIBRARIES = ("manual_seed", "manual_seed_all")
@@ -14,16 +15,22 @@ _OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "
 #: another number in each process
 _DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "randint", "getrandbits", "worker_id"}
 
+#: it seeds a worker of a loader, by its name
+_OF_A_WORKER = re.compile(r"worker_?(?:init|seed)|(?:seed|init)_?worker|_init_fn$", re.IGNORECASE)
+
 #: without these words there is nothing to check
-NEEDS = ({*_OF_LIBRARIES, *_OF_HELPERS, "seed"}, RANK_WORDS)
+NEEDS = ({*_OF_LIBRARIES, *_OF_HELPERS, "seed"}, (RANK_WORDS, {"LightningDataModule"}))
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if not context.distributed or not context.ranks.known or context.frameworks:
+    of_workers = list(_of_workers(context))
+    yield from of_workers
+    # one that Accelerate may drive, too, can start its ranks itself
+    driven = context.frameworks - {"accelerate"} if context.starts_group else context.frameworks
+    if of_workers or driven or not context.distributed or not (context.ranks.known or context.starts_group):
         return
     script = context.script
-    calls = script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
-    calls = [c for c in calls if c.args and not isinstance(c.args[0], ast.Starred)]
+    calls = _seeds(context)
     if not calls or any(_differs(context, c) for c in calls):
         return
     first = next((c for c in calls if _used(context, c)), None)
@@ -33,6 +40,39 @@ def check(context: Context) -> Iterator[Hit]:
             f"every rank is seeded with the same {script.source(first.args[0])[:40]}: all draw the same noise",
             "possible",
         )
+
+
+def _seeds(context: Context) -> list[ast.Call]:
+    calls = context.script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
+    return [c for c in calls if c.args and not isinstance(c.args[0], ast.Starred)]
+
+
+def _name_around(context: Context, node: ast.AST) -> str:
+    function = context.script.function_of(node)
+    return function.name if function is not None else ""
+
+
+def _of_workers(context: Context) -> Iterator[Hit]:
+    """`worker_init_fn`: worker 1 of each rank draws what worker 1 of every other one draws."""
+    script = context.script
+    if not context.distributed and "LightningDataModule" not in script.text:
+        return
+    if any(_differs(context, c) and not _OF_A_WORKER.search(_name_around(context, c)) for c in _seeds(context)):
+        return
+    for function in script.all(*FUNCTIONS):
+        names = {a.arg for a in function.args.args}
+        if not _OF_A_WORKER.search(function.name) or any(map(context.ranks.mentions, function.body)):
+            continue
+        given = [c for c in _seeds(context) if script.contains(function, c)]
+        if not given or "rank" in " ".join((*names, *names_in(function))).lower():
+            continue
+        if (_DRAWN & names_in(function)) - {"worker_id", "initial_seed"}:
+            continue
+        text = (
+            "no rank is part of what a worker is seeded with: with one seed for all ranks, their workers draw the same"
+        )
+        yield Hit(given[0], text, "possible")
+        return
 
 
 def _used(context: Context, call: ast.Call) -> bool:

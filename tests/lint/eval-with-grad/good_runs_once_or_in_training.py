@@ -26,19 +26,6 @@ def write(model, example, path):
     torch.onnx.export(model, example, path)
 
 
-class Critic(torch.nn.Module):
-    def score(self, x):
-        return self.net(x).detach()
-
-    def forward(self, x):
-        return self.net(x) - self.score(x)
-
-
-def loss_of(model, x):
-    wanted = model(x).detach()
-    return torch.nn.functional.mse_loss(model(x + 1), wanted)
-
-
 def anchor(model, x):
     out = model(x)
     log(out.detach())

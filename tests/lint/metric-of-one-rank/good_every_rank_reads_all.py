@@ -15,6 +15,6 @@ def evaluate(model, loader):
 
 def main(model, data, other):
     train_sampler = DistributedSampler(other)
-    train_sampler.set_epoch(0)
+    train(model, DataLoader(other, 64, sampler=train_sampler))
     loader = DataLoader(data, 64, shuffle=False)
     print(evaluate(model, loader))
