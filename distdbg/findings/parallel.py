@@ -342,7 +342,8 @@ ENTRIES = (
         lint=LintDoc(
             how_seen="no_sync is taken under a test of a counter, and the step under a test of the same counter and "
             "number that holds in the same rounds, as with `i % n != 0` and `(i + 1) % n == 0`; or no_sync is taken "
-            "in the last round of a loop, behind which the optimizer steps.",
+            "in the last round of a loop, behind which the optimizer steps; or require_backward_grad_sync is set "
+            "between the forward and the backward pass, and both read it.",
         ),
     ),
     FindingDoc(
@@ -405,7 +406,8 @@ ENTRIES = (
             severity="error",
             title="ranks train different weights",
             how_seen="Below the line that wraps the model, load_state_dict is called on it under an `if` about the "
-            "rank, and the file broadcasts nothing.",
+            "rank, and the file broadcasts nothing; or (info) an optimizer is given a model in DDP and another "
+            "one in none.",
             remedy="Load on every rank (torch.load with map_location), or before the model is wrapped.",
         ),
     ),

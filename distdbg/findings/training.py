@@ -520,15 +520,16 @@ ENTRIES = (
     FindingDoc(
         id="gradients-cleared-early",
         severity="warning",
-        title="gradients cleared between the micro-batches of a step",
-        meaning="zero_grad in front of each backward pass, and a step after several: the step uses the gradients of "
-        "the last micro-batch only. The batch is smaller than it was meant to be, and no error says so.",
+        title="gradients cleared before the step that should use them",
+        meaning="zero_grad between backward and step: the step has no gradients, and nothing is trained. Or zero_grad "
+        "in front of each backward pass, and a step after several: the step uses the gradients of the last micro-batch "
+        "only, and the batch is smaller than it was meant to be. No error says so.",
         how_seen="By lint alone: no guard reports it.",
         remedy="Clear the gradients where the step is, right after it.",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
             how_seen="The optimizer that steps every so many batches, or after a loop over micro-batches, is cleared "
-            "for each batch, under no test.",
+            "for each batch, under no test; or it is cleared between a backward pass and its step.",
         ),
     ),
     FindingDoc(
@@ -545,7 +546,8 @@ ENTRIES = (
         lint=LintDoc(
             how_seen="The length of a loader before prepare() goes into the steps of a schedule times the number of "
             "ranks; or the plain loader's length is taken although prepare() has returned another object; or the "
-            "steps of a schedule are multiplied by those of accumulation.",
+            "steps of a schedule are multiplied by those of accumulation, or (info) are the micro-batches of all "
+            "epochs.",
         ),
     ),
 )

@@ -67,6 +67,8 @@ def _wraps(context: Context, owner: ast.expr, call: ast.Call) -> Iterator[ast.Ca
             unwraps = context.script.last_names[value] in ("unwrap_model", "unwrap", "getattr")
             if unwraps:
                 return
+    if isinstance(owner, ast.Attribute):  # `Learner(DDP(net))`
+        yield from context.values.sites(owner, "ddp")
 
 
 def _taken_out(context: Context, owner: ast.expr) -> bool:
@@ -98,6 +100,10 @@ def _reaches(context: Context, state: ast.Call, save: ast.Call) -> bool:
     if context.script.contains(save, state):
         return True
     statement = context.script.statement_of(state)
+    if isinstance(statement, ast.Return):  # `torch.save(self.state_dict())`
+        function = context.script.function_of(statement)
+        calls = context.values.callers.get(function, []) if function is not None else []
+        return any(context.script.contains(save, call) for call in calls)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     into = [context.values.key(t.value if isinstance(t, ast.Subscript) else t) for t in targets]
     return any((key := context.values.key(given)) is not None and key in into for given in save.args)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
+from distdbg.lint.script.devices import of_several_gpus
 from distdbg.lint.script.script import Function, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writers import WRITE_WORDS, Does
@@ -17,7 +18,7 @@ from distdbg.lint.script.writes import Write, for_this_rank, paths_of, writes
 from distdbg.model import Confidence, Severity
 
 #: without these words there is nothing to check
-NEEDS = (WRITE_WORDS, (RANK_WORDS, re.compile(r"^(?:Accelerator|Dataset)$", re.IGNORECASE)))
+NEEDS = (WRITE_WORDS, (RANK_WORDS, re.compile(r"^(?:Accelerator|Dataset|Trainer)$", re.IGNORECASE)))
 
 #: callers of a helper that a hit names
 _MOST_CALLERS = 3
@@ -41,7 +42,10 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         if write.everyday and (before or not _run_by_ranks(context, write.call)):
             continue
-        if context.ranks.guarded(write.call) or (write.path is not None and for_this_rank(context, write.path)):
+        if write.path is not None and for_this_rank(context, write.path):
+            continue
+        if context.ranks.guarded(write.call):
+            yield from _past_a_guard(context, write)
             continue
         if _of_a_sample(context, write) or _in_turn(context, write.call) or _should_save(context, write.call):
             continue
@@ -62,7 +66,7 @@ def _ranks_come(context: Context) -> Literal["do", "may", ""]:
     several = context.ranks.known or context.starts_group or context.values.of_kind("ddp", "fsdp")
     shown = "accelerate" in context.frameworks or (context.distributed and several)
     if context.frameworks & {"lightning", "trainer"}:  # these start the ranks, and save on one
-        return "may" if shown else ""
+        return "may" if shown or any(map(of_several_gpus, context.script.calls("Trainer"))) else ""
     if shown:
         return "do"
     text = context.script.file.text
@@ -79,12 +83,24 @@ def _left_to_a_trainer(context: Context, write: Write) -> bool:
     return bool(owner.bases) and (write.path is None or _OF_A_TRAINER.match(function.name) is not None)
 
 
+def _past_a_guard(context: Context, write: Write) -> Iterator[Hit]:
+    """`if not best or loss < best and rank == 0:`: where the first holds, every rank comes here."""
+    opened = context.ranks.opened(write.call) if write.does in _VERBS or write.does == "lets a helper save" else None
+    if opened is not None:
+        guard, lets_in = opened
+        text = f"where `{context.script.source(lets_in)[:60]}` holds, every rank comes here, not only one, and writes"
+        yield Hit(write.call, text, "possible", severity="info", related=((guard.node, "asks for the rank, or else"),))
+
+
 def _run_by_ranks(context: Context, call: ast.Call) -> bool:
     """More than a name tells that several ranks come here: the file makes them, or its function asks for the rank."""
     if context.starts_group or context.values.of_kind("ddp", "fsdp", "accelerator") or context.script.calls(*_OF_RANKS):
         return True
-    function = context.script.function_of(call)
-    return function is not None and any(context.ranks.asks(one.test) for one in context.script.within(function, ast.If))
+    function, script = context.script.function_of(call), context.script
+    if function is None:
+        return False
+    asked = any(context.ranks.asks(one.test) for one in script.within(function, ast.If, ast.IfExp))
+    return asked or any(script.contains(function, one) for one in script.calls("DistributedSampler"))
 
 
 def _should_save(context: Context, call: ast.Call) -> bool:
@@ -136,15 +152,22 @@ def _by_data_sets(context: Context) -> Iterator[Hit]:
     """A data set is made by every rank: what its constructor writes, all write."""
     bases = [base for owner in context.script.all(ast.ClassDef) for base in owner.bases]
     for write in writes(context) if any(last_word(base).endswith("Dataset") for base in bases) else ():
-        owner, function = context.script.class_of(write.call), context.script.function_of(write.call)
-        if owner is None or function is None or function.name not in _MADE_BY or write.path is None:
+        if write.path is None or context.ranks.guarded(write.call):
             continue
-        if not any(last_word(base).endswith("Dataset") for base in owner.bases) or context.ranks.guarded(write.call):
+        ways = [node for node in context.values.ways_to(write.call, 1) if _makes_a_data_set(context, node)]
+        if not ways or any(map(context.ranks.guarded, ways)):
             continue
         if write.does in _OF_DATA and not for_this_rank(context, write.path):
             path = context.script.source(write.path)[:60]
             text = f"where several ranks make this data set, all of them {_VERBS[write.does]} {path} at once"
-            yield Hit(write.call, text, "possible", severity="info")
+            related = tuple((way, "the data set calls it") for way in ways[:1] if way is not write.call)
+            yield Hit(write.call, text, "possible", severity="info", related=related)
+
+
+def _makes_a_data_set(context: Context, node: ast.AST) -> bool:
+    owner, function = context.script.class_of(node), context.script.function_of(node)
+    made = owner is not None and any(last_word(base).endswith("Dataset") for base in owner.bases)
+    return made and function is not None and function.name in _MADE_BY
 
 
 #: only a script of several ranks calls these

@@ -11,7 +11,7 @@ from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, last_word
 
 #: without these words there is nothing to check
-NEEDS = ({"no_sync", "no_backward_sync"}, {"step"})
+NEEDS = ({"no_sync", "no_backward_sync", "require_backward_grad_sync"}, {"step"})
 _HOLD_BACK = ("no_sync", "no_backward_sync")
 
 
@@ -32,6 +32,7 @@ class _Turn:
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from _set_behind_the_forward_pass(context)
     counted = {last_word(added.target) for added in context.script.all(ast.AugAssign)}
     steps: list[tuple[ast.AST, _Turn]] | None = None
     for held in context.script.all(ast.Attribute):
@@ -161,3 +162,27 @@ def _steps_behind(context: Context, held: ast.AST) -> bool:
     return any(
         e.kind in STEPS and context.script.begin[e.top] >= context.script.end[loop] for e in context.loops.does(place)
     )
+
+
+def _set_behind_the_forward_pass(context: Context) -> Iterator[Hit]:
+    """`loss = model(x)`, then `model.require_backward_grad_sync = last`: DDP's forward pass reads it, too."""
+    script, values = context.script, context.values
+    for assigned in script.all(ast.Assign):
+        target = assigned.targets[0]
+        if not isinstance(target, ast.Attribute) or target.attr != "require_backward_grad_sync":
+            continue
+        loop = next(iter(script.loops_around(assigned)), None)
+        key = values.key(target.value)
+        if loop is None or key is None or isinstance(assigned.value, ast.Constant):
+            continue
+        calls = [c for c in script.within(loop, ast.Call) if values.key(c.func) == key]
+        back = [c for c in script.within(loop, ast.Call) if script.last_names[c] == "backward"]
+        begin = script.begin[assigned]
+        if (
+            calls
+            and back
+            and all(script.begin[c] < begin for c in calls)
+            and all(script.begin[c] > begin for c in back)
+        ):
+            text = "this is set behind the forward pass, which reads it, too: at the step gradients are not averaged"
+            yield Hit(assigned, text, related=((calls[0], "the forward pass"),))

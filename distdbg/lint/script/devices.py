@@ -20,3 +20,9 @@ def to_gpu(call: ast.Call) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return _DEVICE.search(name) is not None
     return False
+
+
+def of_several_gpus(trainer: ast.Call) -> bool:
+    """A Trainer of Lightning that is told how many devices or nodes it has, and not that it is one."""
+    told = [k.value for k in trainer.keywords if k.arg in ("devices", "gpus", "strategy", "num_nodes")]
+    return any(not isinstance(v, ast.Constant) or v.value not in (1, "1", None, "auto") for v in told)

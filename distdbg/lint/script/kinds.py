@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 OPTIMIZER = re.compile(
-    r"^(?:SGD|Adam|AdamW|Adamax|NAdam|RAdam|RMSprop|Adagrad|Adadelta|LBFGS|ASGD|Rprop|Adafactor|Lion|LAMB|LARS|"
-    r"SparseAdam|Muon|FusedAdam|FusedLAMB|ZeroRedundancyOptimizer|create_optimizer(?:_v2)?|AdamW8bit|Adam8bit)$"
+    r"^(?:(?:[A-Z]\w*)?(?:SGD|Adam|AdamW|RMSprop|Adagrad|LAMB|LARS|Adafactor|AdamW8bit|Adam8bit)|Adamax|Adadelta|LBFGS|"
+    r"Rprop|Lion|Muon|ZeroRedundancyOptimizer|create_optimizer(?:_v2)?)$"
 )
 SCHEDULER = re.compile(
     r"^(?:\w+LR|LRScheduler|CosineAnnealingWarmRestarts|ReduceLROnPlateau|get_\w*schedule\w*|get_scheduler)$"

@@ -18,7 +18,9 @@ _BATCHES = re.compile(
     re.IGNORECASE,
 )
 #: what a loader is called where its constructor is not in sight
-LOADER = re.compile(r"(?:^|_)(?:data_?)?loaders?(?:_|$|\d)|dataloader|^dl$|_dl$|_dl_", re.IGNORECASE)
+LOADER = re.compile(
+    r"(?<!down)(?<!up)(?<!un)(?<!auto)(?<!re)loaders?(?:_|$|\d)|dataloader|^dl$|_dl$|_dl_", re.IGNORECASE
+)
 #: calls that train, by their names
 TRAINS_BY_NAME = re.compile(
     r"(?:^|_)backward(?:_|\()|^(?:\w+_)?(?:train|training|optimizer|optimize)_step\($|^update_param\w*\($|^optimize_parameters\($"

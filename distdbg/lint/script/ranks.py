@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distdbg.diagnosis.waits.rank_conditions import RankNames, asks, is_rank, keeps_ranks_out
-from distdbg.lint.script.script import FUNCTIONS, Function, Script, names_in
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, last_word, names_in
 from distdbg.lint.script.values import ValueFlow
 
 _TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
@@ -20,6 +20,16 @@ _KNOWN = re.compile(
 _NUMBERS = re.compile(r"^(?:local_)?(?:gpu|device|cuda)_?(?:id|idx|index|number)$|^gpu$", re.IGNORECASE)
 #: a question whether there are several ranks at all
 _SEVERAL = re.compile(r"distributed|initialized|available|world|ddp|multi|num_|gpu", re.IGNORECASE)
+#: about whether there are several ranks, or files of each rank: `not distributed or rank == 0`, `rank is None or …`
+_OF_ONE_RANK = re.compile(
+    r"dist|world|gpu|devices?$|initialized|available|ddp|local|rank|multi|parallel|nproc|num_proc|single|tpu|xla|cpu|"
+    r"shard|zero|fsdp|speed|each|all|every|main|master|primary|chief|node|process|launch|horovod|hvd|slurm|env",
+    re.IGNORECASE,
+)
+#: names that tell whether there are several ranks
+_IS_DISTRIBUTED = re.compile(
+    r"^(?:is_initialized|(?:use_|is_|in_)?(?:ddp|dist|distributed)|is_dist_avail_and_initialized|is_dist_initialized)$"
+)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _DEEPEST = 12
 
@@ -181,7 +191,7 @@ class Ranks:
         return self._guarded(node, frozenset())
 
     def _guarded(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-        if self.guards(node) or self._behind_a_value(node):
+        if self.guards(node) or self._behind_a_value(node) or self._alone(node):
             return True
         function = self.script.function_of(node)
         if function is None or function in seen or len(seen) > _DEEPEST:
@@ -190,6 +200,22 @@ class Ranks:
         return bool(callers) and all(
             self._of_one_rank(call) or self._guarded(call, seen | {function}) for call in callers
         )
+
+    def _alone(self, node: ast.AST) -> bool:
+        """In the `else` of `if dist.is_initialized():`, of `if args.distributed:`: there is one process."""
+        below = node
+        for outer in self.script.above(node):
+            if isinstance(outer, FUNCTIONS):
+                return False
+            if isinstance(outer, ast.If) and below is not outer.test:
+                several = below in outer.body
+                test = outer.test
+                if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                    test, several = test.operand, not several
+                if not several and _IS_DISTRIBUTED.match(last_word(test.func if isinstance(test, ast.Call) else test)):
+                    return True
+            below = outer
+        return False
 
     def _behind_a_value(self, node: ast.AST) -> bool:
         """`if rank == 0: folder = make()` … `if folder is not None:` around the node."""
@@ -210,10 +236,31 @@ class Ranks:
         given = [a for a in bound if not (isinstance(a.value, ast.Constant) and not a.value.value)]
         return len(bound) > len(given) > 0 and all(map(self.guards, given))
 
+    def opened(self, node: ast.AST) -> tuple[RankGuard, ast.expr] | None:
+        """`if better or best and rank == 0:` around a node: the guard, and what lets in every rank where it holds."""
+        guards = self.guards(node)
+        if len(guards) != 1 or guards[0].otherwise:
+            return None
+        parts = _conjuncts(guards[0].test)
+        return next(((guards[0], found) for p in parts if (found := self._lets_in(p)) is not None), None)
+
+    def _lets_in(self, test: ast.expr) -> ast.expr | None:
+        if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or) or not self.asks(test):
+            return None
+        others = [value for value in test.values if not self.asks(value)]
+        about_ranks = any(_OF_ONE_RANK.search(w) for value in others for w in names_in(value) - {"self"})
+        return None if about_ranks or not others else others[0]
+
     def _of_one_rank(self, call: ast.Call) -> bool:
         """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
         sites = self.values.sites(call.func.value, "instance") if isinstance(call.func, ast.Attribute) else set()
         return bool(sites) and all(self.guards(site) for site in sites)
+
+
+def _conjuncts(test: ast.expr | None) -> list[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return test.values
+    return [test] if test is not None else []
 
 
 def _first_to_run(statement: ast.stmt) -> list[ast.stmt]:

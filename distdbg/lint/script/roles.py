@@ -23,10 +23,14 @@ _MADE_OF_TORCHS = re.compile(r"^(?:transformers|diffusers)\.(?:.*\.)?get_\w*sche
 
 @dataclass(frozen=True)
 class Role:
-    """False where the object has not this role, or one of its own ways. `of_torch`: the class is known."""
+    """False where the object has not this role, or one of its own ways. `of_torch`: the class is known.
+
+    `of_another`: made by a class of another library, whose name tells what it is (`FusedAdam`, `PolyLR`).
+    """
 
     held: bool = False
     of_torch: bool = False
+    of_another: bool = False
 
     def __bool__(self) -> bool:
         return self.held
@@ -53,7 +57,10 @@ class Roles:
         sites = self.values.sites(node)
         if sites:
             of_torch = all(self._of_torch(site, kind) for site in sites)
-            return Role(held=of_torch or all(self._inherits(site, kind) for site in sites), of_torch=of_torch)
+            if of_torch or all(self._inherits(site, kind) for site in sites):
+                return Role(held=True, of_torch=of_torch)
+            of_another = all(self._of_another_library(site, kind) for site in sites)
+            return Role(held=of_another, of_another=of_another)
         bound = self.values.assignments(node)
         if bound and not all(isinstance(a.value, (ast.Name, ast.Attribute, ast.Call)) for a in bound):
             return Role()
@@ -76,6 +83,12 @@ class Roles:
         if kind == "optimizer":
             return called.startswith("torch.optim")
         return ".lr_scheduler." in called or _MADE_OF_TORCHS.match(called) is not None
+
+    def _of_another_library(self, site: ast.Call, kind: str) -> bool:
+        """A class that is imported and called as torch's are, from a file that is not linted."""
+        last = self.script.last_names[site]
+        seen = self.values.class_named(site.func) is not None or self.values.callees(site)
+        return self.values.kind(site) == kind and last[:1].isupper() and not seen
 
     def annotation(self, node: ast.expr) -> str:
         """The class that a parameter is annotated with: `Optimizer`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distdbg.lint.script.kinds import kind_by_name
 from distdbg.lint.script.nodes import SCOPES, StatementNodes, node_fields
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -102,6 +103,13 @@ class ImportedCode:
 
     file: File
     statements: tuple[ast.stmt, ...]
+
+
+#: one of the optimizers or schedulers of torch
+_LOOKED_UP = {
+    "torch.optim": "torch.optim.create_optimizer",
+    "torch.optim.lr_scheduler": "torch.optim.lr_scheduler.get_scheduler",
+}
 
 
 class Script:
@@ -275,7 +283,30 @@ class Script:
 
     @cached_property
     def call_names(self) -> dict[ast.Call, str]:
-        return {call: self.dotted(call.func) for call in self.all(ast.Call)}
+        return {call: self._called(call.func) for call in self.all(ast.Call)}
+
+    def _called(self, function: ast.expr) -> str:
+        """By name; a class by its own, where a variable holds it or `getattr(torch.optim, name)(…)` looks it up."""
+        if isinstance(function, ast.Name) and function.id in self._class_variables:
+            return self._class_variables[function.id]
+        name = self.dotted(function)
+        if name != "()" or not isinstance(function, ast.Call) or self.dotted(function.func) != "getattr":
+            return name
+        return _LOOKED_UP.get(self.dotted(function.args[0]) if function.args else "", name)
+
+    @cached_property
+    def _class_variables(self) -> dict[str, str]:
+        """`maker = SGD`, `maker = RandomSampler if alone else DistributedSampler`: variables of classes that matter."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for assigned in self.all(ast.Assign):
+            match assigned:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute() as one):
+                    found[name].add(self.dotted(one))
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.IfExp(body=body, orelse=orelse)):
+                    either = [self.dotted(o) for o in (orelse, body) if isinstance(o, (ast.Name, ast.Attribute))]
+                    found[name].add(next((o for o in either if kind_by_name(o.rpartition(".")[2])), ""))
+        its = {name: one for name, ones in found.items() for one in ones if len(ones) == 1}
+        return {name: one for name, one in its.items() if kind_by_name(one.rpartition(".")[2])}
 
     @cached_property
     def last_names(self) -> dict[ast.Call, str]:

@@ -77,7 +77,7 @@ _REMOVER = re.compile(
 )
 #: helpers whose name says that they write, where they are given a path: `copy_config_files(source, out_dir)`
 _WRITER = re.compile(
-    r"^_?(?:save|write|dump|export|store|record|copy)_(?!\w*(?:image|video|figure|plot|sample|audio|wav|log|summary|metric))\w+$"
+    r"^_?(?:save|write|dump|export|store|record|copy)_(?!\w*(?:image|video|figure|plot|sample|audio|wav|log))\w+$"
 )
 #: and those that add to it: `update_summary(epoch, metrics, os.path.join(folder, "summary.csv"))`
 _UPDATER = re.compile(
@@ -89,10 +89,10 @@ _LAST = {
     name.rpartition(".")[2]
     for its in (SAVES, WRITES, PICTURES, MOVES, LOGS, DOWNLOADS, METHODS_THAT_WRITE)
     for name in its
-}
+} | {*REMOVES, *MAKES, "savefig", "open", "File", "save", "basicConfig", "extractall"}
 #: words of which a text that writes has at least one
 WRITE_WORDS = re.compile(
-    rf"^(?:{'|'.join(sorted({*_LAST, *REMOVES, *MAKES, 'savefig', 'open', 'save', 'basicConfig', 'extractall'}))})\($|"
+    rf"^(?:{'|'.join(sorted(_LAST))})\($|"
     rf"^download$|{_HELPER.pattern[:-1]}\($|{_REMOVER.pattern[:-1]}\($|{_WRITER.pattern[:-1]}\($|{_CLEANER.pattern[:-1]}\($|"
     rf"{_UPDATER.pattern[:-1]}\($",
     re.IGNORECASE,

@@ -14,7 +14,7 @@ from distdbg.lint.script.writers import BY_FULL_NAME, LOGS, MAKES, METHODS_THAT_
 
 _CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
 _PATH = re.compile(
-    r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname|fp|fn|outfile|output)$", re.IGNORECASE
+    r"(?:^|_)(?:path|paths|dir|directory|file|filename|folder|fname|fp|fn|outfile|output|dump)$", re.IGNORECASE
 )
 #: a text that is the end of a path
 _ENDING = re.compile(
@@ -151,6 +151,14 @@ def _opened(_context: Context, call: ast.Call, name: str) -> Write | None:
     return _to(call, "appends to" if given[:1] == "a" else "writes", path)
 
 
+def _container(_context: Context, call: ast.Call, name: str) -> Write | None:
+    """`h5py.File(path, "w")`: the file is emptied."""
+    mode = argument(call, 1, "mode")
+    if name != "h5py.File" or not isinstance(mode, ast.Constant) or mode.value not in ("w", "w-", "x"):
+        return None
+    return _to(call, "writes", argument(call, 0, "name"))
+
+
 def _removed(context: Context, call: ast.Call, name: str) -> Write | None:
     """What is called a checkpoint, or what was seen to be there: another rank may have removed it meanwhile."""
     if not isinstance(call.func, ast.Attribute) and not name.startswith(("os.", "shutil.")):
@@ -214,6 +222,7 @@ def _folder(context: Context, call: ast.Call, name: str) -> Write | None:
 
 _BY_LAST_NAME: dict[str, Callable[[Context, ast.Call, str], Write | None]] = {
     "open": _opened,
+    "File": _container,
     "save": _saved,
     "savefig": _drawn,
     "extractall": _unpacked,

@@ -17,12 +17,17 @@ _MEANS_NORMS = re.compile(r"norm|\bln|_ln|ln_", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"Norm"), re.compile(r"decay"))
+#: models whose norms are called otherwise: `ln_1`, `layer_norm`, `input_layernorm`
+_OTHERS = re.compile(
+    r"gpt|(?<![a-z])t5(?![a-z])|llama|mistral|qwen|bloom|falcon|CausalLM|whisper|wav2vec", re.IGNORECASE
+)
 
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
     norms = [c for c, last in script.last_names.items() if _NORM.match(last) and script.class_of(c) is not None]
     if not norms:
+        yield from _list_of_one_family(context)
         return
     for optimizer in context.values.of_kind("optimizer"):
         decay = number(context, argument(optimizer, -1, "weight_decay"))
@@ -70,3 +75,21 @@ def _attribute(context: Context, norm: ast.Call) -> Iterator[str]:
     statement = context.script.parents[norm]
     if isinstance(statement, ast.Assign):
         yield from (t.attr for t in statement.targets if isinstance(t, ast.Attribute))
+
+
+def _list_of_one_family(context: Context) -> Iterator[Hit]:
+    """`["bias", "LayerNorm.weight"]`, the names of BERT, for a model of another file."""
+    for assigned in context.script.all(ast.Assign):
+        match assigned:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=elements)) if _LIST.search(name):
+                words = [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            case _:
+                continue
+        norms = [w for w in words if _MEANS_NORMS.search(w) and w != "bias"]
+        if not norms or not all(w in ("LayerNorm.weight", "LayerNorm.bias") for w in norms):
+            continue
+        text = context.script.file_of(assigned).text
+        if re.search("bert|electra|longformer|layoutlm", text, re.IGNORECASE) or not _OTHERS.search(text):
+            continue
+        said = "norms that are not called LayerNorm (as BERT's are; GPT-2, T5 and Llama have other names) are decayed"
+        yield Hit(assigned, said, "possible", severity="info")

@@ -32,12 +32,37 @@ _TAKES_ONLY = {"BatchSampler", "DataLoader", "isinstance", "len", "print", "iter
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks - {"deepspeed"}:
         return
+    once = _told_once(context)
+    if once is not None:
+        yield once
+        return
     hit = _of_a_sampler(context) if "DistributedSampler" in context.script.text else None
     if hit is None:
         hit = _of_a_loader_from_elsewhere(context)
         hit = hit if hit is not None and not _TOLD.search(context.script.text) else None
     if hit is not None:
         yield hit
+
+
+def _told_once(context: Context) -> Hit | None:
+    """`sampler.set_epoch(0)` in front of the epochs, and nowhere else."""
+    script, told = context.script, context.script.calls("set_epoch")
+    if len(told) != 1 or any(script.loops_around(way) for way in context.values.ways_to(told[0])):
+        return None
+    (call,) = told
+    function = script.function_of(call)
+    if function is None or script.class_of(call) is not None or function.decorator_list or _EPOCH.match(function.name):
+        return None
+    outer = script.parents.get(function)
+    if not isinstance(outer, ast.Module) or any(_EPOCH.match(a.arg) for a in function.args.args):
+        return None
+    epochs = [o for o in context.loops.of_kind("epoch") if script.contains(function, o) and context.loops.trains(o)]
+    runs: list[ast.AST] = [c for c in script.calls("run") if argument(c, -1, "max_epochs") is not None]
+    later = [n for n in (*epochs, *runs) if script.contains(function, n) and script.begin[n] > script.begin[call]]
+    if not later:
+        return None
+    text = "set_epoch is called once, before the epochs: each of them has the order of this one"
+    return Hit(call, text, "possible", severity="info", related=((later[0], "the epochs"),))
 
 
 def _of_a_sampler(context: Context) -> Hit | None:

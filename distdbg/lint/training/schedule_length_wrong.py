@@ -1,4 +1,4 @@
-"""The number of steps of a schedule does not fit how often Accelerate steps it."""
+"""The number of steps of a schedule does not fit how often it is stepped, by Accelerate or with the optimizer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.kinds import SCHEDULER
 from distdbg.lint.script.loops import LOADER
-from distdbg.lint.script.script import argument, last_word, names_in
+from distdbg.lint.script.script import argument, last_word, names_in, receiver
 
 #: without these words there is nothing to check
-NEEDS = ({"len(", "num_processes"}, re.compile(r"^(?:get_\w*schedul\w*|prepare)\($"))
+NEEDS = ({"len(", "num_processes"}, re.compile(r"^(?:get_\w*schedul\w*|prepare|\w+LR)\($"))
 
 _STEPS = re.compile(r"steps|iters|iterations|updates", re.IGNORECASE)
 _ACCUMULATION = re.compile(r"accumulation_steps|grad_accum|accum_steps", re.IGNORECASE)
@@ -27,6 +28,7 @@ def check(context: Context) -> Iterator[Hit]:
         total = next((t for word in words if (t := argument(call, -1, word)) is not None), None)
         if total is not None:
             yield from _of_a_scheduler(context, call, total, prepared)
+            yield from _of_micro_batches(context, call, total)
     yield from _of_the_plain_loader(context, prepared)
 
 
@@ -66,6 +68,40 @@ def _of_a_scheduler(
             text = "steps are multiplied by those of accumulation, and Accelerate steps the schedule with the optimizer"
             yield Hit(product, text, "possible", severity="info", related=((call, "the schedule"),))
             return
+
+
+def _of_micro_batches(context: Context, call: ast.Call, total: ast.expr) -> Iterator[Hit]:
+    """`len(loader) * epochs`, and the schedule is stepped once for several of these batches."""
+    script = context.script
+    parts = _made_of(context, total, call)
+    parts = [
+        p for p in parts if not isinstance(p, ast.Call) or not last_word(p.func)[:1].isupper()
+    ]  # no Accelerator(…)
+    lengths = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.Call) and last_word(n.func) == "len"]
+    words = set().union(*map(names_in, parts))
+    if not lengths or not any(_EPOCHS.search(w) for w in words) or any(map(ACCUMULATES.search, words)):
+        return
+    guards = {
+        script.contains(one.guard, c) for one in accumulations(context) if one.guard for c in _steps(context, call)
+    }
+    by_accelerate = [c for c in script.calls("accumulate") if "accelerat" in script.call_names[c].lower()]
+    if True not in guards and not by_accelerate:
+        return
+    text = (
+        "this schedule is as long as there are micro-batches, and is stepped once for several of them: it does not end"
+    )
+    yield Hit(call, text, "possible", severity="info", related=((lengths[0], "counts micro-batches"),))
+
+
+def _steps(context: Context, scheduler: ast.Call) -> Iterator[ast.Call]:
+    """Where this scheduler is stepped."""
+    for call in context.events.of("schedule"):
+        owner = receiver(call)
+        if isinstance(call, ast.Call) and owner is not None and scheduler in context.values.sites(owner, "scheduler"):
+            yield call
+
+
+_EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
 
 def _made_of(context: Context, total: ast.expr, before: ast.Call) -> list[ast.expr]:

@@ -16,7 +16,7 @@ _FACTORY = re.compile(r"^(?:get|build|create|make|configure)_\w*sched\w*$", re.I
 _TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
 #: without these words there is nothing to check
-NEEDS = ({"backward(", "optim"}, {"step("})
+NEEDS = (({"backward("}, re.compile(r"optim", re.IGNORECASE)), {"step("})
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Hit]:
                 continue
             seen.add(event.call)
             related = ((does[mine[0]].call, "the optimizer's step"),)
-            if named:
+            if named or role.of_another:
                 yield Hit(event.call, f"{_TEXT}, if it is one of torch", "possible", "info", related)
             else:
                 certain = event.call is event.top and role.of_torch
@@ -64,7 +64,7 @@ def _is_about_itself(branch: tuple[ast.AST, bool], event: TrainingEvent) -> bool
 
 
 def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
-    """A function without a loop goes backward, steps the schedule and then the optimizer."""
+    """A function without a loop goes backward, steps the schedule and then the optimizer; or only steps both."""
     script = context.script
     function: Function
     for function in script.all(*FUNCTIONS):
@@ -72,9 +72,13 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
         own = [e for e in does if script.function_of(e.top) is function and not script.loops_around(e.top)]
         steps = [n for n, e in enumerate(own) if e.kind in STEPS and not Events.managed(e)]
         back = [n for n, e in enumerate(own) if e.kind == "backward"]
-        if not steps or not back or back[0] > steps[0]:
+        if not steps or (back and back[0] > steps[0]):
             continue
-        for event in own[: steps[0]]:
+        steps_only = not back
+        if steps_only:
+            own = [e for e in own if e.call is e.top]
+            steps = [n for n, e in enumerate(own) if e.kind in STEPS]
+        for event in own[: steps[0]] if steps else ():
             if event.kind != "schedule" or event.call in seen or script.loops_around(event.call):
                 continue
             if not all(_is_about_itself(b, event) for b in event.branches):
@@ -82,9 +86,12 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
             role = _role(context, event)
             if role and (role.of_torch or not context.frameworks):
                 seen.add(event.call)
+                sure = role.of_torch or not (steps_only or role.of_another)
                 yield Hit(
                     event.call,
                     _TEXT,
+                    "likely" if sure else "possible",
+                    severity=None if sure else "info",
                     related=((own[steps[0]].call, "the optimizer's step"),),
                 )
 
