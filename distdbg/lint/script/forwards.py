@@ -77,18 +77,19 @@ def detached(values: ValueFlow, call: ast.AST, deepest: int = 3) -> ast.AST | No
     if at is not None or not deepest:
         return at
     match outer:
-        case ast.Assign(targets=[ast.Name() as kept]):
-            pass
+        case ast.Assign(targets=[ast.Name() as one]):
+            kept = [one]
+        case ast.Assign(targets=[ast.Tuple(elts=parts)]) if all(isinstance(part, ast.Name) for part in parts):
+            kept = [part for part in parts if isinstance(part, ast.Name)]
         case _:
             return None
-    key, end = values.key(kept), script.end[outer]
-    reads = [n for n in _reads(values, script, key, kept) if script.begin[n] >= end]
+    reads = [n for one in kept for n in _reads(values, script, one) if script.begin[n] >= script.end[outer]]
     ends = [detached(values, n, deepest - 1) for n in reads]
     return ends[0] if ends and all(ends) else None
 
 
-def _reads(values: ValueFlow, script: Script, key: Key | None, kept: ast.Name) -> Iterator[ast.Name]:
-    function = script.function_of(kept) or script.module_of(kept)
+def _reads(values: ValueFlow, script: Script, kept: ast.Name) -> Iterator[ast.Name]:
+    key, function = values.key(kept), script.function_of(kept) or script.module_of(kept)
     for name in script.within(function, ast.Name):
         if name.id == kept.id and isinstance(name.ctx, ast.Load) and values.key(name) == key:
             yield name

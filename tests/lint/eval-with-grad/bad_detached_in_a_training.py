@@ -30,3 +30,8 @@ def loss_of(model, x):
 def accuracy_of(net, images, labels):
     scores = torch.softmax(net.forward_features(images), 1)  # expect: eval-with-grad
     return (scores.argmax(1) == labels).sum()
+
+
+def both_of(net, images):
+    scores, features = net(images)  # expect: eval-with-grad
+    return scores.argmax(1), features[:, 0].detach()

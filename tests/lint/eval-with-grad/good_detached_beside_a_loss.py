@@ -22,3 +22,8 @@ def discriminate(generator, critic, noise):
     fake = generator(noise)
     real = critic(fake.detach())
     return critic(fake) - real
+
+
+def one_of(net, images):
+    scores, features = net(images)
+    return scores, features.detach()
