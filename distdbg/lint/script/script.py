@@ -283,22 +283,28 @@ class Script:
 
     @cached_property
     def call_names(self) -> dict[ast.Call, str]:
-        return {call: self._called(call.func) for call in self.all(ast.Call)}
+        found = {call: self.dotted(call.func) for call in self.all(ast.Call)}
+        variables = self._class_variables
+        for call, name in found.items():
+            if name == "()":
+                found[call] = self._looked_up(call.func)
+            elif name in variables:
+                found[call] = variables[name]
+        return found
 
-    def _called(self, function: ast.expr) -> str:
-        """By name; a class by its own, where a variable holds it or `getattr(torch.optim, name)(…)` looks it up."""
-        if isinstance(function, ast.Name) and function.id in self._class_variables:
-            return self._class_variables[function.id]
-        name = self.dotted(function)
-        if name != "()" or not isinstance(function, ast.Call) or self.dotted(function.func) != "getattr":
-            return name
-        return _LOOKED_UP.get(self.dotted(function.args[0]) if function.args else "", name)
+    def _looked_up(self, function: ast.expr) -> str:
+        """`getattr(torch.optim, name)(…)`."""
+        if isinstance(function, ast.Call) and function.args and self.dotted(function.func) == "getattr":
+            return _LOOKED_UP.get(self.dotted(function.args[0]), "()")
+        return "()"
 
     @cached_property
     def _class_variables(self) -> dict[str, str]:
         """`maker = SGD`, `maker = RandomSampler if alone else DistributedSampler`: variables of classes that matter."""
         found: dict[str, set[str]] = defaultdict(set)
         for assigned in self.all(ast.Assign):
+            if not isinstance(assigned.value, (ast.Name, ast.Attribute, ast.IfExp)):
+                continue
             match assigned:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute() as one):
                     found[name].add(self.dotted(one))

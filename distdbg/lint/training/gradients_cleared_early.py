@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.accumulation import accumulations
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, names_in
+from distdbg.lint.script.script import LOOPS, names_in
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, {"step("}, {"zero_grad("})
@@ -62,7 +62,8 @@ def _by_an_inner_loop(context: Context) -> Iterator[Hit]:
 def _before_the_step(context: Context) -> Iterator[Hit]:
     """`loss.backward()`, `optimizer.zero_grad()`, `optimizer.step()`: the step has no gradients."""
     seen: set[ast.AST] = set()
-    for place in (*context.loops.training, *context.script.all(*FUNCTIONS)):
+    functions = [f for n in context.events.of("backward") if (f := context.script.function_of(n)) is not None]
+    for place in (*context.loops.training, *dict.fromkeys(functions)):
         does = context.loops.does(place)
         for at, clear in enumerate(does):
             if clear.kind != "zero" or clear.receiver is None or clear.call in seen:

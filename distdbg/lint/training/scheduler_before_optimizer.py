@@ -67,7 +67,7 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
     """A function without a loop goes backward, steps the schedule and then the optimizer; or only steps both."""
     script = context.script
     function: Function
-    for function in script.all(*FUNCTIONS):
+    for function in script.all(*FUNCTIONS) if context.events.of("schedule") else ():
         does = context.loops.does(function)
         own = [e for e in does if script.function_of(e.top) is function and not script.loops_around(e.top)]
         steps = [n for n, e in enumerate(own) if e.kind in STEPS and not Events.managed(e)]
