@@ -242,7 +242,12 @@ class Ranks:
         if len(guards) != 1 or guards[0].otherwise:
             return None
         parts = _conjuncts(guards[0].test)
-        return next(((guards[0], found) for p in parts if (found := self._lets_in(p)) is not None), None)
+        lets_in = next((found for p in parts if (found := self._lets_in(p)) is not None), None)
+        inside = [o.test for o in self.script.above(node) if isinstance(o, ast.If) and o is not guards[0].node]
+        about = names_in(lets_in) - {"self", "args", "config", "cfg"} if lets_in is not None else set()
+        if lets_in is None or any(names_in(test) & about for test in inside):
+            return None  # `if not path or rank == 0:` around `if path:`
+        return guards[0], lets_in
 
     def _lets_in(self, test: ast.expr) -> ast.expr | None:
         if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or) or not self.asks(test):

@@ -16,6 +16,12 @@ def train(args, model, losses):
             torch.save(model.state_dict(), args.last)
 
 
+def keep(args, path, index):
+    if not path or dist.get_rank() == 0:
+        if path:
+            torch.save(index, path)
+
+
 def loaders(args):
     if args.rank != 0:
         dist.barrier()
