@@ -23,6 +23,8 @@ NEEDS = (
 )
 #: what the model that is trained is called, where its constructor is not in sight
 _TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
+#: no adapter or projection, which may have no layer that depends on the mode
+_A_WHOLE_MODEL = re.compile(r"(?:^|_)(?:model|net|network|encoder|classifier|generator|detector)_?\d*$", re.IGNORECASE)
 #: a module that no training puts into train mode: nothing contains it
 _STAYS = re.compile(
     r"loss|criterion|perceptual|lpips|metric|score|eval|infer|pipeline|predict|wrapper|ema|generator|embedder|extractor",
@@ -310,8 +312,9 @@ def _as_it_was_loaded(context: Context) -> Iterator[Hit]:
     if context.events.of("backward", "step", "train") or re.search(r"\.training\s*=|eval\(|set_mode", script.text):
         return
     loads = {values.key(r): c for c in script.calls("load_state_dict") if (r := receiver(c)) is not None}
-    for call, model, key in forwards(values, lambda _: bool(loads)):
-        load = loads.get(key)
+    for call, model, key in forwards(values, _A_WHOLE_MODEL.search if loads else lambda _: False):
+        keys = (key, *map(values.key, _given_by_callers(context, model)))
+        load = next((loads[one] for one in keys if one in loads), None)
         if load is None or last_word(model) == "self":
             continue
         if context.loops.without_grad(call) or detached(values, call) is not None:
