@@ -50,6 +50,8 @@ class Context:
         self.script = script
         #: a rule was told that nothing shows several ranks: its silence says nothing about a helper that knows of them
         self.turned_away = False
+        #: what `script.collectives` has found out about a call: several rules ask for the same ones
+        self.collectives: dict[ast.Call, object] = {}
 
     @cached_property
     def values(self) -> ValueFlow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from distdbg.evidence.ops import SETUP, of_kind
 from distdbg.lint.rule import Context, Hit
@@ -19,7 +19,7 @@ _OTHERS = of_kind(SETUP) | {STATE_OF_FSDP}
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
-    for call in script.all(ast.Call):
+    for call in _candidates(context):
         entered = collective(context, call)
         if entered is None or entered.where or entered.operation in _OTHERS:
             continue
@@ -34,6 +34,16 @@ def check(context: Context) -> Iterator[Hit]:
         elif (handler := _handler(context, call)) is not None:
             text = f"{name} behind `except`: the ranks that raised nothing do not enter it"
             yield Hit(call, text, related=((handler, "only ranks with this error come here"),))
+
+
+def _candidates(context: Context) -> Iterable[ast.Call]:
+    """Calls in a handler, in `__del__`, and all of a script that registers something for the exit."""
+    script = context.script
+    if "atexit" in script.text:
+        return script.all(ast.Call)
+    freed = (function for function in script.all(*FUNCTIONS) if function.name == "__del__")
+    places = (*script.all(ast.ExceptHandler), *freed)
+    return dict.fromkeys(call for place in places for call in script.within(place, ast.Call))
 
 
 def _registered(context: Context, function: Function) -> ast.AST | None:

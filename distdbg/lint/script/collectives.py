@@ -118,6 +118,13 @@ def waits(context: Context, call: ast.Call) -> bool:
 
 def collective(context: Context, call: ast.Call) -> Collective | None:
     """What the call is if all ranks must enter it, else nothing."""
+    if call not in context.collectives:
+        context.collectives[call] = _found(context, call)
+    found = context.collectives[call]
+    return found if isinstance(found, Collective) else None
+
+
+def _found(context: Context, call: ast.Call) -> Collective | None:
     last = context.script.last_names[call]
     if last[-8:] == "_barrier" and _BARRIER.match(last) and _may_wait(context, call):
         return Collective(last, of_library=False)

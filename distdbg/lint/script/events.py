@@ -95,7 +95,7 @@ class Events:
         first = bisect_left(begins, self.script.begin[node])
         for inner in own[first : bisect_left(begins, self.script.end[node])]:
             kind = self._kinds.get(inner)
-            callees = self.values.callees(inner) if isinstance(inner, ast.Call) and len(seen) < _DEEPEST else []
+            callees = self._leading(inner) if isinstance(inner, ast.Call) and len(seen) < _DEEPEST else []
             if not kind and not callees:
                 continue
             branches = self._branches(inner, node)
@@ -117,11 +117,28 @@ class Events:
         """What does something in a scope itself, or may call something that does, in order, and where each begins."""
         if scope not in self._in_scope:
             calls = self._calls.get(scope, [])
-            own: list[ast.AST] = [call for call in calls if call in self._kinds or self.values.callees(call)]
+            own: list[ast.AST] = [call for call in calls if call in self._kinds or self._leading(call)]
             own += [n for n in self._kinds if isinstance(n, ast.Assign) and self.script.scopes[n] is scope]
             own.sort(key=self.script.begin.__getitem__)
             self._in_scope[scope] = own, [self.script.begin[node] for node in own]
         return self._in_scope[scope]
+
+    def _leading(self, call: ast.Call) -> list[Function]:
+        """Functions that the call may run, and that come to an event."""
+        return [function for function in self.values.callees(call) if function in self._come_to_one]
+
+    @cached_property
+    def _come_to_one(self) -> set[ast.AST]:
+        """Functions with an event in them, or in what they call."""
+        todo = [self.script.scopes[node] for node in self._kinds]
+        found: set[ast.AST] = set()
+        while todo:
+            scope = todo.pop()
+            if scope not in found:
+                found.add(scope)
+                calls = self.values.callers.get(scope, []) if isinstance(scope, FUNCTIONS) else []
+                todo += [self.script.scopes[call] for call in calls]
+        return found
 
     @cached_property
     def _calls(self) -> dict[ast.AST, list[ast.Call]]:

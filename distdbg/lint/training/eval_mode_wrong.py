@@ -12,6 +12,7 @@ from distdbg.lint.script.forwards import detached, forwards, put_into_mode
 from distdbg.lint.script.given import given_by
 from distdbg.lint.script.kinds import WITH_PARAMETERS
 from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
+from distdbg.lint.script.optimized import given_by_callers, trained
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
@@ -41,12 +42,22 @@ _EVALUATES = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit]:
-    yield from _undone_by_train(context)
+    entered = "eval(" in context.script.text  # else nothing here enters eval mode
+    if entered:
+        yield from _undone_by_train(context)
     if context.frameworks & {"lightning", "trainer"}:
         return
-    yield from _left_by_a_method(context)
     yield from _never_left(context)
-    yield from _one_of_several(context)
+    if entered:
+        yield from _left_by_a_method(context)
+        yield from _one_of_several(context)
+        yield from _never_back(context)
+    if not entered or not context.events.of("eval"):
+        yield from _never_entered(context) if context.events.of("backward") else _as_it_was_loaded(context)
+
+
+def _never_back(context: Context) -> Iterator[Hit]:
+    """By no epoch, or by the batches that follow in the same one."""
     for loop in context.loops.of_kind("epoch"):
         does = context.loops.does(loop)
         kinds = {e.kind for e in does}
@@ -60,7 +71,7 @@ def check(context: Context) -> Iterator[Hit]:
         if model is None:
             continue
         names = [one for one in (model, mode.receiver) if one is not None]  # at the call, and in the function
-        if not any(_trained(context, one, by_name=True) for one in names) and not _of_a_helper(context, mode):
+        if not any(trained(context.values, one, by_name=True) for one in names) and not _of_a_helper(context, mode):
             continue
         yield Hit(
             mode.call,
@@ -69,9 +80,6 @@ def check(context: Context) -> Iterator[Hit]:
         )
     for loop in {**dict.fromkeys(context.loops.training), **dict.fromkeys(context.loops.training_by_name)}:
         yield from _left_within_an_epoch(context, loop)
-
-    if not context.events.of("eval"):
-        yield from _never_entered(context) if context.events.of("backward") else _as_it_was_loaded(context)
 
 
 def _undone_by_train(context: Context) -> Iterator[Hit]:
@@ -139,6 +147,8 @@ def _left_by_a_method(context: Context) -> Iterator[Hit]:
 def _never_left(context: Context) -> Iterator[Hit]:
     """from_pretrained returns a model in eval mode, and a loop trains it as it is."""
     script = context.script
+    if not _MAY_BE_PRETRAINED.search(script.text):
+        return
     if re.search(r"\.train\(|\.training\s*=|set_mode|train_mode", script.text) or not context.loops.training:
         return
     loop = context.loops.training[0]
@@ -187,6 +197,9 @@ _PRETRAINED = re.compile(
 )
 
 
+_MAY_BE_PRETRAINED = re.compile(r"from_pretrained|PreTrainedModel|AutoModel|[A-Za-z]For[A-Z]")
+
+
 def _pretrained(context: Context, made: ast.expr) -> bool:
     return (
         isinstance(made, ast.Call)
@@ -215,7 +228,7 @@ def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
         return
     for mode in modes:
         model = _given_by_the_loop(context, mode)
-        if model is not None and (_trained(context, model) or last_word(model) in ("model", "net", "network")):
+        if model is not None and (trained(context.values, model) or last_word(model) in ("model", "net", "network")):
             text = "the model is put into eval mode between the batches, and nothing in this file calls train()"
             related = ((loop, "the loop"), (mode.call, "eval mode"))
             yield Hit(mode.top, text, "possible", severity="info", related=related)
@@ -287,12 +300,12 @@ def _never_entered(context: Context) -> Iterator[Hit]:
         for call in script.within(place, ast.Call):
             if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
                 continue
-            trained = _trained(context, call.func)
-            if not (trained or _run_in_training(context, call)):
+            optimized = trained(context.values, call.func)
+            if not (optimized or _run_in_training(context, call)):
                 continue
             if not (context.loops.without_grad(call) or detached(context.values, call) is not None):
                 continue
-            if layers and trained and context.loops.without_grad(call):
+            if layers and optimized and context.loops.without_grad(call):
                 text = "the model is evaluated in train mode: nothing in this file calls eval()"
                 yield Hit(call, text, related=((layers[0], "behaves otherwise in train mode"),))
                 return
@@ -313,7 +326,7 @@ def _as_it_was_loaded(context: Context) -> Iterator[Hit]:
         return
     loads = {values.key(r): c for c in script.calls("load_state_dict") if (r := receiver(c)) is not None}
     for call, model, key in forwards(values, _A_WHOLE_MODEL.search if loads else lambda _: False):
-        keys = (key, *map(values.key, _given_by_callers(context, model)))
+        keys = (key, *map(values.key, given_by_callers(values, model)))
         load = next((loads[one] for one in keys if one in loads), None)
         if load is None or last_word(model) == "self":
             continue
@@ -350,42 +363,6 @@ def _gives_dropout(keyword: ast.keyword) -> bool:
     return re.search(r"dropout|drop_(?:rate|prob|path)|p_?drop", keyword.arg or "") is not None and not (
         isinstance(value, ast.Constant) and not value.value
     )
-
-
-def _trained(context: Context, model: ast.expr, *, by_name: bool = False) -> bool:
-    """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not.
-
-    Without an optimizer that is made in this file, `by_name`: it is called as the one model of a file is.
-    """
-    file = context.script.file_of(model)
-    if by_name and not any(context.script.file_of(o) is file for o in context.values.of_kind("optimizer")):
-        return last_word(model) in ("model", "net", "network")
-    values = context.values
-    mine, keys = values.sites(model), {values.key(one) for one in (model, *_given_by_callers(context, model))} - {None}
-    owners = (o for optimizer in values.of_kind("optimizer") for o in _optimized(context, optimizer))
-    return any(values.key(owner) in keys or mine & values.sites(owner) for owner in owners)
-
-
-def _given_by_callers(context: Context, model: ast.expr) -> Iterator[ast.expr]:
-    """What the calls of a function name the model that is a parameter of it."""
-    function = context.script.function_of(model)
-    if function is not None and isinstance(model, ast.Name):
-        for call in context.values.callers.get(function, []):
-            given = given_by(function, call, model.id)
-            if given is not None and context.values.key(given) is not None:
-                yield given
-
-
-def _optimized(context: Context, optimizer: ast.Call) -> Iterator[ast.expr]:
-    """`model` of `Adam(model.parameters())`, or of `params = list(model.parameters()) + …` and `Adam(params)`."""
-    script = context.script
-    parts: list[ast.expr] = [optimizer]
-    for given in (*optimizer.args, *(k.value for k in optimizer.keywords)):
-        parts += context.values.bound(given)
-    for part in parts:
-        for call in script.within(part, ast.Call):
-            if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
-                yield call.func.value
 
 
 def _given_by_the_loop(context: Context, mode: TrainingEvent) -> ast.expr | None:
