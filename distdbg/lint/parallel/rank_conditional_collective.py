@@ -161,9 +161,10 @@ def _side(context: Context, guard: RankGuard) -> tuple[bool, frozenset[str]]:
 
 
 def _beside(context: Context, call: ast.Call) -> Iterator[ast.Call]:
-    """The other calls of its function; what a context manager does at its begin and at its end is one function."""
+    """The other calls of its function and of those that hold it (of a closure); a context manager's two are one."""
     script, function, owner = context.script, context.script.function_of(call), context.script.class_of(call)
-    places: list[ast.AST] = [function or script.module_of(call)]
+    places: list[ast.AST] = [outer for outer in script.above(call) if isinstance(outer, FUNCTIONS)]
+    places = places or [script.module_of(call)]
     if function is not None and function.name in _OF_A_MANAGER and owner is not None:
         places = [f for f in owner.body if isinstance(f, FUNCTIONS) and f.name in _OF_A_MANAGER]
     for place in places:

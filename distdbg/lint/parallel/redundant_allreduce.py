@@ -35,7 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
     found = False
     for one in accumulations(context) if context.distributed else ():
         found = True
-        if not _in_unknown_context(context, one.backward):
+        if not _by_an_engine(one.backward) and not _in_unknown_context(context, one.backward):
             yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     yield from _by_an_accelerator(context)
     if not found:
@@ -67,6 +67,12 @@ def _unknown(context: Context, manager: ast.expr, deepest: int = 3) -> bool:
     if name.partition(".")[0] in _KNOWN_CONTEXTS or context.values.callees(manager):
         return False
     return _MAY_HOLD_BACK.search(name) is not None
+
+
+def _by_an_engine(backward: TrainingEvent) -> bool:
+    """DeepSpeed's engine counts micro-batches itself, and reduces at the last one of a step."""
+    by = backward.receiver
+    return by is not None and any("engine" in word.lower() for word in names_in(by))
 
 
 def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
@@ -102,7 +108,7 @@ def _over_micro_batches(context: Context, wrapper: str) -> Iterator[Hit]:
         back = [e for e in does if e.kind == "backward"]
         if not back or len(back) != len(does) or not any(ACCUMULATES.search(w) for w in names_in(header)):
             continue
-        if not _in_unknown_context(context, back[0]):
+        if not _by_an_engine(back[0]) and not _in_unknown_context(context, back[0]):
             yield _hit(back[0].top, wrapper, "every micro-batch averages all gradients over the ranks")
 
 

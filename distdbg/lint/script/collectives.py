@@ -159,7 +159,7 @@ def _collective(context: Context, call: ast.Call) -> Collective | None:
     if name.startswith("torch.distributed."):
         return _of_torch(context, call, name, last)
     if last in _OF_LIBRARIES and name.startswith(_LIBRARIES):
-        return Collective(name)
+        return None if _of_a_group(call, last) else Collective(name)
     if not isinstance(call.func, ast.Attribute):
         return Collective(last, of_library=False) if _of_a_project(context, call, name, last) else None
     if last == "state_dict" and _sharded_fully(context, call.func.value):

@@ -1,3 +1,4 @@
+import deepspeed
 import torch.distributed as dist
 
 
@@ -18,3 +19,8 @@ def by_themselves(rank, tensor):
     if rank < 2:
         pair = dist.new_group([0, 1], use_local_synchronization=True)
         dist.all_reduce(tensor, group=pair)
+
+
+def of_a_group_of_deepspeed(rank, group):
+    if rank < 4:
+        deepspeed.comm.barrier(group=group)

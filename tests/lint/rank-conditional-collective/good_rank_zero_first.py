@@ -18,3 +18,17 @@ def both_sides(rank, tensor):
         dist.broadcast(tensor, src=0)
     else:
         dist.broadcast(tensor, src=0)
+
+
+def answered_by_who_holds_the_closure(rank, signal, optimizer):
+    def closure():
+        if rank == 0:
+            signal.fill_(1)
+            dist.broadcast(signal, src=0)
+        return signal.sum()
+
+    if rank == 0:
+        optimizer.step(closure)
+    else:
+        while signal.item():
+            dist.broadcast(signal, src=0)
