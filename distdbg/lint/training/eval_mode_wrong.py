@@ -259,8 +259,16 @@ def _at_the_end(test: ast.expr) -> bool:
 def _without_training(context: Context, loop: Loop, test: ast.expr) -> bool:
     """`if not train:` in a loop that goes backward `if train:`."""
     backward = (e for e in context.loops.does(loop) if e.kind == "backward")
-    asked = (names_in(at.test) for e in backward for at, _ in e.branches if isinstance(at, ast.If))
-    return any(names_in(test) & words for words in asked)
+    asked = (_settings(context, at.test) for e in backward for at, _ in e.branches if isinstance(at, ast.If))
+    mine = _settings(context, test)
+    return any(mine & words for words in asked)
+
+
+def _settings(context: Context, test: ast.expr) -> set[str]:
+    """`train` of `not train`, of `args.train` and of `args["train"]`."""
+    parents, nodes = context.script.parents, [n for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute))]
+    keys = {n.value for n in ast.walk(test) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return keys | {last_word(n) for n in nodes if not isinstance(parents[n], (ast.Attribute, ast.Subscript))}
 
 
 def _same_model(context: Context, one: ast.AST, other: ast.AST) -> bool:

@@ -25,6 +25,8 @@ _DIVIDE_THEMSELVES = {"trainer", "deepspeed", "lightning"}
 #: a value that is only read: for a log
 _READ_ONLY = {"item", "detach", "tolist", "log"}
 _HOPS = 4
+#: `masked_mean(loss, mask, loss_denominator)`
+_IS_A_DENOMINATOR = re.compile(r"denominator|divisor|normali[sz]er", re.IGNORECASE)
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
@@ -231,6 +233,10 @@ def _by_one_of(node: ast.AST, counters: set[str]) -> bool:
     return isinstance(divisor, ast.Name) and divisor.id in counters
 
 
+def _words_of(given: list[ast.expr], named: list[ast.keyword]) -> set[str]:
+    return {k.arg for k in named if k.arg}.union(*map(names_in, given), *(names_in(k.value) for k in named))
+
+
 def _divides(node: ast.AST) -> bool:
     """A division, or a product with a factor that was one: `loss * scale`."""
     match node:
@@ -239,6 +245,8 @@ def _divides(node: ast.AST) -> bool:
         case ast.BinOp(op=ast.Div()) | ast.AugAssign(op=ast.Div()):
             return True
         case ast.Call(func=ast.Attribute(attr="div" | "divide" | "true_divide")):
+            return True
+        case ast.Call(args=given, keywords=named) if any(map(_IS_A_DENOMINATOR.search, _words_of(given, named))):
             return True
         case ast.BinOp(op=ast.Mult()) | ast.Call(func=ast.Attribute(attr="mul" | "multiply")):
             return any(re.search(r"accum|inv|scale|weight", w) for w in names_in(node))

@@ -16,3 +16,18 @@ def train(net, loader, val_loader, optimizer, epochs):
             optimizer.step()
             if step % 100 == 0:
                 print(evaluate(net, val_loader))  # expect: eval-mode-wrong
+
+
+def train_by_settings(net, loader, val_loader, optimizer, args):
+    for epoch in range(args.epochs):
+        net.train()
+        for step, x in enumerate(loader):
+            loss = net(x).mean()
+            if args.fp16:
+                args.scaler.scale(loss).backward()
+            else:
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if args.evaluate_during_training and step % args.every == 0:
+                print(evaluate(net, val_loader))  # expect: eval-mode-wrong
