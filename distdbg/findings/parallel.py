@@ -462,15 +462,15 @@ ENTRIES = (
         severity="warning",
         title="a rank chooses its GPU after it has used one",
         meaning="Until torch.cuda.set_device is called, the current GPU of each rank is GPU 0. A barrier before that "
-        "line, or the start of the group, may make communicators and contexts there for all ranks of a node: memory "
-        "that is missing later, or an error, as NCCL refuses two ranks on one device.",
+        "line makes communicators and contexts there for all ranks of a node: memory that is missing later, or an "
+        "error, as NCCL refuses two ranks on one device.",
         how_seen="By lint alone: no guard reports it.",
         remedy="Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group, or give that its "
         "device_id.",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html",
         lint=LintDoc(
-            how_seen="torch.cuda.set_device behind init_process_group in the same function. It is a warning where a "
-            "collective is between the two, and of severity info otherwise, as new versions of torch start NCCL late.",
+            how_seen="torch.cuda.set_device behind init_process_group in the same function, and a collective between "
+            "the two. Without one nothing is said: NCCL starts with the first collective.",
         ),
     ),
 )

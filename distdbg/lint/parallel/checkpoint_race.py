@@ -12,6 +12,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.devices import of_several_gpus
 from distdbg.lint.script.script import Function, last_word, names_in
+from distdbg.lint.script.turns import WAITS, in_turn
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writers import WRITE_WORDS, Does
 from distdbg.lint.script.writes import Write, for_this_rank, paths_of, writes
@@ -36,6 +37,7 @@ def check(context: Context) -> Iterator[Hit]:
         yield from _removed_by_all(context)
     spawns = context.script.calls("spawn", "Process")  # what starts the ranks may make a folder before
     ranks = {function for call in spawns for function in context.loops.reached(call)}
+    if_they_come: dict[ast.AST, list[Write]] = {}
     for write in found:
         before = bool(spawns) and context.script.function_of(write.call) not in ranks
         if write.does == "makes" and (before or isinstance(write.path, ast.Constant)):
@@ -47,11 +49,15 @@ def check(context: Context) -> Iterator[Hit]:
         if context.ranks.guarded(write.call):
             yield from _past_a_guard(context, write)
             continue
-        if _of_a_sample(context, write) or _in_turn(context, write.call) or _should_save(context, write.call):
+        if _of_a_sample(context, write) or in_turn(context, write.call) or _should_save(context, write.call):
             continue
         if _left_to_a_trainer(context, write):
             continue
-        sure = ranks_come == "do" and write.does in ("saves", "makes") and _certain(context, write.call, write.path)
+        if ranks_come == "may":
+            place = context.script.function_of(write.call) or context.script.module_of(write.call)
+            if_they_come.setdefault(place, []).append(write)
+            continue
+        sure = write.does in ("saves", "makes") and _certain(context, write.call, write.path)
         yield Hit(
             write.call,
             _text(context, write, ranks_come),
@@ -59,6 +65,9 @@ def check(context: Context) -> Iterator[Hit]:
             severity="warning" if sure else "info",
             related=tuple(islice(_called_by(context, write), _MOST_CALLERS)),
         )
+    for first, *others in if_they_come.values():  # one remark a function
+        related = (*((one.call, "and here") for one in others), *islice(_called_by(context, first), _MOST_CALLERS))
+        yield Hit(first.call, _text(context, first, ranks_come), "possible", severity="info", related=related)
 
 
 def _ranks_come(context: Context) -> Literal["do", "may", ""]:
@@ -118,26 +127,6 @@ def _of_a_sample(context: Context, write: Write) -> bool:
     return write.does in ("writes", "appends to") and context.samples.named_in(write.path)
 
 
-def _in_turn(context: Context, call: ast.Call) -> bool:
-    """One rank comes first: `with main_process_first():`, a lock, `if rank != 0: barrier()` above."""
-    script = context.script
-    withs = [outer for outer in script.above(call) if isinstance(outer, (ast.With, ast.AsyncWith))]
-    if any(_TURNS.search(word) for one in withs for item in one.items for word in names_in(item.context_expr)):
-        return True
-    function = script.function_of(call)
-    before = [
-        one
-        for one in script.within(function or script.module_of(call), ast.If)
-        if script.begin[one] < script.begin[call] and context.ranks.asks(one.test) and all(map(_waits, one.body))
-    ]
-    return len(before) % 2 == 1  # the next one lets the other ranks go on
-
-
-def _waits(statement: ast.stmt) -> bool:
-    called = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(called, ast.Call) and _WAITS.search(last_word(called.func)) is not None
-
-
 def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
     """Calls that lead to this helper on every rank: that is where a reader mends it."""
     function = context.script.function_of(write.call)
@@ -183,7 +172,6 @@ _SPEAKS = re.compile(
 #: methods that a Trainer calls where it saves
 _OF_A_TRAINER = re.compile(r"^_save$|^on_save|^_rotate")
 #: words of a `with` in which one rank comes first
-_TURNS = re.compile(r"(?:^|_)first$|(?:^|_|[fF]ile)lock|Lock")
 #: what makes a data set: its constructor, and what that calls where nothing is on the disk yet
 _MADE_BY = ("__init__", "process", "_process")
 _VERBS: dict[Does, str] = {
@@ -208,7 +196,7 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
             if folder in _parameters(script.function_of(write.call), function):
                 continue
             between = [c for c in later if script.begin[c] < script.begin[write.call]]
-            if any(waits(context, c) or _WAITS.search(script.last_names[c]) for c in between):
+            if any(waits(context, c) or WAITS.search(script.last_names[c]) for c in between):
                 break
             if any(_makes_it_too(context, c, folder) for c in between):
                 break
@@ -244,10 +232,6 @@ def _parameters(inner: Function | None, outer: Function) -> set[str]:
     if inner is None or inner is outer:
         return set()
     return {a.arg for a in (*inner.args.args, *inner.args.kwonlyargs)}
-
-
-#: calls at which ranks wait for each other: a wrapper sends rank 0's weights to the others
-_WAITS = re.compile(r"barrier|wait|sync|^prepare$|^DistributedDataParallel$|^DDP$", re.IGNORECASE)
 
 
 def _makes_it_too(context: Context, call: ast.Call, folder: str) -> bool:

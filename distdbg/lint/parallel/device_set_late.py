@@ -1,4 +1,4 @@
-"""A rank that makes its GPU the current one after its process group was started, or after it has used a GPU."""
+"""A rank that makes its GPU the current one after a collective of its process group, which needs a GPU."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ def check(context: Context) -> Iterator[Hit]:
         if behind:
             text = f"{script.source(behind[0])[:60]} comes before this rank has chosen its GPU: it may use GPU 0"
             yield Hit(chosen, text, related=((behind[0], "this needs a GPU"), (starts[0], "the group starts here")))
-        elif argument(starts[0], -1, "device_id") is None:
-            text = (
-                "the process group starts before this rank chooses its GPU: NCCL may use GPU 0 for all until this line"
-            )
-            yield Hit(chosen, text, "possible", severity="info", related=((starts[0], "the group starts here"),))
 
 
 def _is_earlier(context: Context, chosen: ast.Call) -> Iterator[bool]:
