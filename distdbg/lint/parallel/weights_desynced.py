@@ -46,9 +46,10 @@ def _may_be_all(context: Context, test: ast.expr | None) -> bool:
 def _trained_outside(context: Context) -> Iterator[Hit]:
     """One optimizer steps a model in DDP and another one that is not: nobody averages the gradients of that one."""
     script, values = context.script, context.values
-    if _REDUCES.search(script.text):
+    optimizers = values.of_kind("optimizer") if values.of_kind("ddp") else []
+    if not optimizers or _REDUCES.search(script.text):
         return
-    for optimizer in values.of_kind("optimizer"):
+    for optimizer in optimizers:
         function = script.function_of(optimizer)
         given = [c for c in script.calls("parameters") if _is_given(context, c, optimizer)]
         models = [c.func.value for c in given if isinstance(c.func, ast.Attribute)]
