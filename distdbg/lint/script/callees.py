@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import weakref
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Protocol
@@ -31,7 +32,7 @@ class _Values(Protocol):
 class Callees:
     def __init__(self, values: _Values, may_be_function: set[str]) -> None:
         self.script = values.script
-        self._values = values
+        self._values: _Values = weakref.proxy(values)  # without a cycle, all of a script goes when its file is done
         self._may_be_function = may_be_function
         self._other_names = other_names(values.script, may_be_function)
         self._methods_of = methods_by_class(values.script)
