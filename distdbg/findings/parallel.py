@@ -34,7 +34,8 @@ ENTRIES = (
         lint=LintDoc(
             title="a checkpoint whose keys begin with `module.`",
             how_seen="torch.save is given the state_dict of what DistributedDataParallel returned; of severity info "
-            "where only a test or another method wraps the model, or Accelerate's prepare does.",
+            "where only a test, another method or a caller of the helper that saves wraps the model, or Accelerate's "
+            "prepare does.",
             remedy="Save model.module.state_dict().",
         ),
     ),

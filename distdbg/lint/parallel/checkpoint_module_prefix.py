@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import receiver
+from distdbg.lint.script.origins import made_of
+from distdbg.lint.script.script import argument, last_word, receiver
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
@@ -17,6 +18,10 @@ _TAKEN_OFF = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
 
 #: without these words there is nothing to check
 NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP", "prepare("}, _SAVE_WORDS)
+
+#: a helper that takes the model out of its wrapper, or asks whether it is in one
+_UNWRAPS = re.compile(r"module|unwrap|DataParallel|isinstance")
+_UNWRAPPED = re.compile(r"^module$|without|unwrapped|^raw_|_raw$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -31,6 +36,11 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         wrap = next((w for w in _wraps(context, owner, call)), None)
         reached = [save for save in saves if _reaches(context, call, save)]
+        if wrap is None and reached and (given := _given_the_wrapper(context, owner)) is not None:
+            caller, made = given
+            text = "where a caller gives the wrapper of several ranks, every key that is saved begins with `module.`"
+            related = ((caller, "is given the wrapper here"), (made, "wrapped here"))
+            yield Hit(call, text, "possible", severity="info", related=related)
         if wrap is None or not reached:
             continue
         sure = _is_the_wrapper(context, owner, call) and any(script.call_names[s] == "torch.save" for s in reached)
@@ -71,6 +81,25 @@ def _wraps(context: Context, owner: ast.expr, call: ast.Call) -> Iterator[ast.Ca
         yield from context.values.sites(owner, "ddp")
 
 
+def _given_the_wrapper(context: Context, owner: ast.expr, deepest: int = 3) -> tuple[ast.Call, ast.Call] | None:
+    """A call that gives a parameter the wrapper, through other functions or not, and where it is wrapped."""
+    script, values = context.script, context.values
+    function = script.function_of(owner)
+    if function is None or not isinstance(owner, ast.Name) or _UNWRAPS.search(script.source(function)):
+        return None
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
+    for call in values.callers.get(function, []) if owner.id in names and not values.assignments(owner) else ():
+        given = argument(call, names.index(owner.id), owner.id)
+        if not isinstance(given, (ast.Name, ast.Attribute)) or _UNWRAPPED.search(last_word(given)):
+            continue
+        made = next(_wraps(context, given, call), None)
+        if made is not None:
+            return call, made
+        if deepest and (found := _given_the_wrapper(context, given, deepest - 1)) is not None:
+            return found
+    return None
+
+
 def _taken_out(context: Context, owner: ast.expr) -> bool:
     """`model.module` somewhere: the file knows which of the two it has."""
     key = context.values.key(owner)
@@ -106,4 +135,6 @@ def _reaches(context: Context, state: ast.Call, save: ast.Call) -> bool:
         return any(context.script.contains(save, call) for call in calls)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     into = [context.values.key(t.value if isinstance(t, ast.Subscript) else t) for t in targets]
-    return any((key := context.values.key(given)) is not None and key in into for given in save.args)
+    if any((key := context.values.key(given)) is not None and key in into for given in save.args):
+        return True
+    return bool(save.args) and any(context.script.contains(one, state) for one in made_of(context, save.args[0]))

@@ -129,12 +129,21 @@ def _of_a_sample(context: Context, write: Write) -> bool:
 
 def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
     """Calls that lead to this helper on every rank: that is where a reader mends it."""
-    function = context.script.function_of(write.call)
-    for call in context.values.callers.get(function, []) if function is not None else ():
-        elsewhere = context.script.file_of(call) is not context.script.file_of(write.call)
-        helper = function is not None and _WRITER.search(function.name) is not None
-        if (elsewhere or helper) and not context.ranks.guarded(call):
-            yield call, "called here, by every rank"
+    script = context.script
+    seen: set[ast.AST] = set()
+    todo: list[ast.AST] = [write.call]
+    for node in todo:  # grows meanwhile
+        function = script.function_of(node)
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        helper = _WRITER.search(function.name) is not None
+        for call in context.values.callers.get(function, []):
+            elsewhere = script.file_of(call) is not script.file_of(write.call)
+            if not elsewhere and not context.ranks.guards(call):
+                todo.append(call)
+            if (elsewhere or helper) and not context.ranks.guarded(call):
+                yield call, "called here, by every rank"
 
 
 def _by_data_sets(context: Context) -> Iterator[Hit]:
