@@ -33,7 +33,7 @@ _KEEPER = re.compile(
 #: they ask whether a file is there
 _EXISTS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "lexists", "islink"))
 _OF_A_PROCESS = frozenset(("BytesIO", "mkdtemp", "uuid4", "uuid1", "getpid", "gethostname", "token_hex"))
-_BUFFER = re.compile(r"buffer|bytesio|stringio|tmp|temp|uuid|random|getpid|hostname|gethostname", re.IGNORECASE)
+_BUFFER = re.compile(r"devnull|buffer|bytesio|stringio|tmp|temp|uuid|random|getpid|hostname|gethostname", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

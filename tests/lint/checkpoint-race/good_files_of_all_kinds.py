@@ -18,3 +18,9 @@ def main(model, folder):
         with open(os.path.join(folder, "done"), "w") as out:
             out.write("done")
     return DDP(model)
+
+
+def silenced(trainer):
+    rank = dist.get_rank()
+    with open(os.devnull, "w") as nothing:
+        trainer.run(rank, out=nothing)
