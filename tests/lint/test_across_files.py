@@ -387,12 +387,13 @@ def keep(model, path):
     [
         ("model", "model.state_dict()", True),
         ("model.module", "model.state_dict()", False),
+        ("plain", "model.state_dict()", False),
         ("model", "(model.module if hasattr(model, 'module') else model).state_dict()", False),
     ],
 )
 def test_a_helper_that_saves_the_wrapper_which_a_caller_gives_it(given: str, state: str, *, found_there: bool) -> None:
     user = CALLS.format(module="helper", name="keep", guard="") + "keep(other, 'other.pt')\n"
-    user = user.replace("keep(model)", f"keep({given}, 'model.pt')")
+    user = user.replace("keep(model)", f"plain = unwrap(model); keep({given}, 'model.pt')")
     results = lint_files({"helper.py": STATE.format(state=state), "train.py": user})
     findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings]
     cited = [[(c.path, c.line) for c in f.evidence] for f in findings if f.id == "checkpoint-module-prefix"]

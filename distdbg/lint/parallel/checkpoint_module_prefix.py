@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.origins import made_of
-from distdbg.lint.script.script import argument, last_word, receiver
+from distdbg.lint.script.script import argument, names_in, receiver
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
@@ -21,7 +21,7 @@ NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP", "prepare("}, _SAVE_
 
 #: a helper that takes the model out of its wrapper, or asks whether it is in one
 _UNWRAPS = re.compile(r"module|unwrap|DataParallel|isinstance")
-_UNWRAPPED = re.compile(r"^module$|without|unwrapped|^raw_|_raw$")
+_UNWRAPPED = re.compile(r"^module$|without|unwrap|^raw_|_raw$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -90,7 +90,9 @@ def _given_the_wrapper(context: Context, owner: ast.expr, deepest: int = 3) -> t
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
     for call in values.callers.get(function, []) if owner.id in names and not values.assignments(owner) else ():
         given = argument(call, names.index(owner.id), owner.id)
-        if not isinstance(given, (ast.Name, ast.Attribute)) or _UNWRAPPED.search(last_word(given)):
+        if not isinstance(given, (ast.Name, ast.Attribute)):
+            continue
+        if any(_UNWRAPPED.search(word) for one in (given, *values.bound(given)) for word in names_in(one)):
             continue
         made = next(_wraps(context, given, call), None)
         if made is not None:

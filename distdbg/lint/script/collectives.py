@@ -11,6 +11,7 @@ from distdbg.lint.rule import Context
 from distdbg.lint.script.forwards import forward_of
 from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.roles import A_MODEL
 from distdbg.lint.script.script import argument, has_stars, is_constant, last_word, names_in
 from distdbg.lint.script.wrapped import wrapper_of
 
@@ -19,8 +20,6 @@ _OF_ACCELERATE = {
     "wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes", "save_state",
     "get_state_dict",
 }  # fmt: skip
-#: names of what accelerate wraps
-_MODEL = re.compile(r"(?:model|net|network|module|unet|transformer|encoder|decoder|policy|student)$", re.IGNORECASE)
 _WRAPS = "the constructors of DDP and FSDP wait for all ranks, and the others do not come"
 #: of these, those that wait for nobody under DDP
 _SAVES = {"save_state", "get_state_dict"}
@@ -189,7 +188,7 @@ def _of_a_framework(context: Context, call: ast.Call, called: ast.Attribute, las
     owner = last_word(called.value)
     if (
         last == "prepare"
-        and any(_MODEL.search(last_word(a)) for a in call.args)
+        and any(A_MODEL.match(last_word(a)) for a in call.args)
         and _is_accelerator(context, called.value)
     ):
         return Collective("accelerator.prepare", where=_WRAPS)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.lint.script.given import given_by
+from distdbg.lint.script.roles import THE_MODEL
 from distdbg.lint.script.script import last_word
 from distdbg.lint.script.values import ValueFlow
 
@@ -17,7 +18,7 @@ def trained(values: ValueFlow, model: ast.expr, *, by_name: bool = False) -> boo
     """
     script, optimizers = values.script, values.of_kind("optimizer")
     if by_name and not any(script.file_of(o) is script.file_of(model) for o in optimizers):
-        return last_word(model) in ("model", "net", "network")
+        return THE_MODEL.match(last_word(model)) is not None
     mine = values.sites(model)
     keys = {values.key(one) for one in (model, *given_by_callers(values, model))} - {None}
     owners = (owner for optimizer in optimizers for owner in _owners(values, optimizer))

@@ -17,6 +17,18 @@ _OPTIMIZER = re.compile(
 )
 _SCHEDULER = re.compile(r"^_?(?:lr_?)?sched(?:uler)?s?(?:_?(?:lr|g|d|\d+))?$", re.IGNORECASE)
 _SCALER = re.compile(r"^_?(?:(?:grad|amp|loss|fp16)_?)?scaler$", re.IGNORECASE)
+#: what the one model of a file is called
+THE_MODEL = re.compile(r"^_?(?:model|net|network)$")
+_MAKES_OR_USES_ONE = (
+    r"build|make|create|get|load|run|init|dispatch|prepare|wrap|setup|define|eval|evaluate|train|test|save|export|"
+    r"convert|_"
+)
+#: what a model may be called, or one of several: `student_model`, `encoder2`; no function such as `build_model`
+A_MODEL = re.compile(
+    rf"^_?(?!(?:{_MAKES_OR_USES_ONE})_)(?:\w+_)?(?:model|net|network|encoder|decoder|backbone|extractor|generator|detector|"
+    r"classifier|transformer|unet|policy|student|teacher)(?:_ema|_?\d)?_?$",
+    re.IGNORECASE,
+)
 #: schedules of transformers and diffusers are LambdaLR of torch
 _MADE_OF_TORCHS = re.compile(r"^(?:transformers|diffusers)\.(?:.*\.)?get_\w*schedule\w*$")
 

@@ -13,6 +13,7 @@ from distdbg.lint.script.given import given_by
 from distdbg.lint.script.kinds import WITH_PARAMETERS
 from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
 from distdbg.lint.script.optimized import given_by_callers, trained
+from distdbg.lint.script.roles import A_MODEL, THE_MODEL
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
@@ -24,8 +25,6 @@ NEEDS = (
 )
 #: what the model that is trained is called, where its constructor is not in sight
 _TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
-#: no adapter or projection, which may have no layer that depends on the mode
-_A_WHOLE_MODEL = re.compile(r"(?:^|_)(?:model|net|network|encoder|classifier|generator|detector)_?\d*$", re.IGNORECASE)
 #: a module that no training puts into train mode: nothing contains it
 _STAYS = re.compile(
     r"loss|criterion|perceptual|lpips|metric|score|eval|infer|pipeline|predict|wrapper|ema|generator|embedder|extractor",
@@ -231,7 +230,7 @@ def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
         return
     for mode in modes:
         model = _given_by_the_loop(context, mode)
-        if model is not None and (trained(context.values, model) or last_word(model) in ("model", "net", "network")):
+        if model is not None and (trained(context.values, model) or THE_MODEL.match(last_word(model))):
             text = "the model is put into eval mode between the batches, and nothing in this file calls train()"
             related = ((loop, "the loop"), (mode.call, "eval mode"))
             yield Hit(mode.top, text, "possible", severity="info", related=related)
@@ -336,7 +335,7 @@ def _as_it_was_loaded(context: Context) -> Iterator[Hit]:
     if context.events.of("backward", "step", "train") or re.search(r"\.training\s*=|eval\(|set_mode", script.text):
         return
     loads = {values.key(r): c for c in script.calls("load_state_dict") if (r := receiver(c)) is not None}
-    for call, model, key in forwards(values, _A_WHOLE_MODEL.search if loads else lambda _: False):
+    for call, model, key in forwards(values, A_MODEL.match if loads else lambda _: False):
         keys = (key, *map(values.key, given_by_callers(values, model)))
         load = next((loads[one] for one in keys if one in loads), None)
         if load is None or last_word(model) == "self":

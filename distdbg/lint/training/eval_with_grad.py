@@ -10,6 +10,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.forwards import RUNS, detached, forward_of, forwards, put_into_mode
 from distdbg.lint.script.given import given_constants
 from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.roles import A_MODEL, THE_MODEL
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
@@ -46,13 +47,6 @@ _OF_TRAINING = re.compile(
 )
 #: a model is run once, so that it can be written down or counted
 _RUN_ONCE = re.compile(r"onnx|jit\.(?:trace|script)|torch2trt|export|symbolic_trace|flops|macs\b", re.IGNORECASE)
-#: what a model may be called
-_LIKE_A_MODEL = re.compile(
-    r"^_?(?!(?:build|make|create|get|load|run|init|dispatch|prepare|wrap|setup|define|eval|evaluate|train|test|save|export|convert|_)_)"
-    r"(?:\w+_)?(?:model|net|network|encoder|backbone|extractor|generator|detector|classifier|unet|policy|teacher)(?:_ema|_?\d)?$|^self$"
-)
-#: what a model is called, where its constructor is not in sight
-_MODEL = re.compile(r"^_?(?:model|net|network)$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -133,7 +127,7 @@ def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
     modes = {values.key(model): mode for mode, model in made.items()}
     trained = {values.key(r) for mode in context.events.of("train") if (r := receiver(mode)) is not None}
     names = {last_word(model) for model in made.values()}
-    for call, model, key in forwards(values, lambda name: name in names or _LIKE_A_MODEL.match(name)):
+    for call, model, key in forwards(values, lambda name: name in names or name == "self" or A_MODEL.match(name)):
         mode, place = modes.get(key), script.function_of(call) or script.module_of(call)
         if place in done or isinstance(script.parents[call], ast.Expr):
             continue  # what it gives is dropped: it is run to make its lazy layers, or to warm it up
@@ -263,8 +257,10 @@ def _runs_a_model(call: ast.Call, *, or_self: bool) -> bool:
     if isinstance(called, ast.Attribute) and called.attr == "forward":
         called = called.value
     if isinstance(called, ast.Name):
-        return _MODEL.match(called.id) is not None or (or_self and called.id == "self")
-    return isinstance(called, ast.Attribute) and last_word(called.value) == "self" and bool(_MODEL.match(called.attr))
+        return THE_MODEL.match(called.id) is not None or (or_self and called.id == "self")
+    return (
+        isinstance(called, ast.Attribute) and last_word(called.value) == "self" and bool(THE_MODEL.match(called.attr))
+    )
 
 
 def _teaches_with_gradients(context: Context) -> Iterator[Hit]:
