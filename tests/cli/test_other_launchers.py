@@ -21,12 +21,22 @@ JOBS = {
     "accelerate": [*ACCELERATE, "--main_process_port", "PORT", str(PROGRAMS / "from_environment.py")],
     "lightning": [str(PROGRAMS / "lightning_fit.py")],
 }
-#: Starts the job, waits until rank 1 says that it stands (a rank that still waits for the store sleeps, too), and looks
-#: twice: without arguments, and by the pid of what was started.
+#: Starts the job, waits until rank 1 says that it stands (a rank that still waits for the store sleeps, too) and until
+#: nothing in this process table runs, so that rank 0 waits. Looks twice: without arguments, and by the pid of the job.
 LOOKS = """
-import json, subprocess, sys
+import glob, json, subprocess, sys, time
+def at_rest():
+    others = set(glob.glob("/proc/[0-9]*/stat")) - {"/proc/1/stat"}
+    try:
+        return all(open(path).read().rpartition(")")[2].split()[0] != "R" for path in others)
+    except OSError:
+        return False
 job = subprocess.Popen([sys.executable, *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 assert any("the shard is being read" in line for line in job.stdout)
+quiet = 0
+while quiet < 5:
+    quiet = quiet + 1 if at_rest() else 0
+    time.sleep(0.1)
 for words in ([], ["--pid", str(job.pid)]):
     done = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump", "--json", "--native", "0", *words],
                           stdout=subprocess.PIPE, text=True)
@@ -57,6 +67,6 @@ def test_a_job_of_another_launcher(launcher, tmp_path, need):
     looks = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(looks) == 2, done
     for code, findings in looks:
-        assert code == 10
+        assert code == 10, looks
         assert [(name, ranks) for name, ranks, _ in findings] == [("stuck-in-python", [1])]
         assert "steps.py:16" in findings[0][2]

@@ -40,8 +40,8 @@ def look_until(pid, wanted, seconds=10):
 
 def test_a_sleeper_and_its_numbers(start):
     sleeps = ("clock_nanosleep", "select", "pselect6")  # the last two up to Python 3.10
-    seen = look_until(start("import time; time.sleep(100)").pid, lambda s: s.get("syscall") in sleeps)
-    assert seen["state"] == "S"
+    body = "import time; time.sleep(100)"
+    seen = look_until(start(body).pid, lambda s: s.get("syscall") in sleeps and s["state"] == "S")
     assert seen["threads"] == 1
     assert 1 << 20 < seen["rss"] < 1 << 30
     assert seen["cpu_s"] >= 0
