@@ -10,7 +10,7 @@ from distdbg.collect.files import linted_files
 from distdbg.collect.files.linted_files import lint_together
 from distdbg.lint.linting import FileRun, FilesLinter, Linted, lint_files
 
-SAVES = "import torch\n\n\ndef save(model):\n    torch.save(model.state_dict(), 'model.pt')\n"
+SAVES = "import torch\n\n\ndef save(model):\n    torch.save(model.module.state_dict(), 'model.pt')\n"
 CALLS = """\
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
