@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.given import given_by
 from distdbg.lint.script.origins import made_of
-from distdbg.lint.script.script import argument, names_in, receiver
+from distdbg.lint.script.script import names_in, receiver
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
@@ -87,9 +88,8 @@ def _given_the_wrapper(context: Context, owner: ast.expr, deepest: int = 3) -> t
     function = script.function_of(owner)
     if function is None or not isinstance(owner, ast.Name) or _UNWRAPS.search(script.source(function)):
         return None
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
-    for call in values.callers.get(function, []) if owner.id in names and not values.assignments(owner) else ():
-        given = argument(call, names.index(owner.id), owner.id)
+    for call in values.callers.get(function, []) if not values.assignments(owner) else ():
+        given = given_by(function, call, owner.id)
         if not isinstance(given, (ast.Name, ast.Attribute)):
             continue
         if any(_UNWRAPPED.search(word) for one in (given, *values.bound(given)) for word in names_in(one)):

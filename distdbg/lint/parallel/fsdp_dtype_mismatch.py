@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import argument, has_stars
-from distdbg.lint.script.values import Key
+from distdbg.lint.script.script import Key, argument, has_stars
 
 _HALVES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16"}
 _DEVICE = re.compile(r"device|rank|gpu|cuda", re.IGNORECASE)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
+from distdbg.lint.script.accumulation import ACCUMULATES, STEPS_BY_NAME, accumulations, by_itself
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, names_in
 
@@ -16,8 +16,6 @@ UNLESS = re.compile(
     r"no_sync|require_backward_grad_sync|requires_gradient_sync|gradient_sync|accelerator\.accumulate\(|no_backward_sync|block_\w*sync|skip_\w*sync|"
     r"is_last_backward|set_is_last|block_backward_sync|GradBucket|(?:disable|delay)_allreduce"
 )
-#: `self.optimizer_step(…)`, whoever does it in the end
-_STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$")
 
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
@@ -35,7 +33,7 @@ def check(context: Context) -> Iterator[Hit]:
     found = False
     for one in accumulations(context) if context.distributed else ():
         found = True
-        if not _by_an_engine(one.backward) and not _in_unknown_context(context, one.backward):
+        if not _in_unknown_context(context, one.backward):
             yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     yield from _by_an_accelerator(context)
     if not found:
@@ -67,12 +65,6 @@ def _unknown(context: Context, manager: ast.expr, deepest: int = 3) -> bool:
     if name.partition(".")[0] in _KNOWN_CONTEXTS or context.values.callees(manager):
         return False
     return _MAY_HOLD_BACK.search(name) is not None
-
-
-def _by_an_engine(backward: TrainingEvent) -> bool:
-    """DeepSpeed's engine counts micro-batches itself, and reduces at the last one of a step."""
-    by = backward.receiver
-    return by is not None and any("engine" in word.lower() for word in names_in(by))
 
 
 def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
@@ -108,7 +100,7 @@ def _over_micro_batches(context: Context, wrapper: str) -> Iterator[Hit]:
         back = [e for e in does if e.kind == "backward"]
         if not back or len(back) != len(does) or not any(ACCUMULATES.search(w) for w in names_in(header)):
             continue
-        if not _by_an_engine(back[0]) and not _in_unknown_context(context, back[0]):
+        if not by_itself(context, back[0]) and not _in_unknown_context(context, back[0]):
             yield _hit(back[0].top, wrapper, "every micro-batch averages all gradients over the ranks")
 
 
@@ -140,5 +132,5 @@ def _in_a_branch(context: Context) -> Iterator[Hit]:
         if not back or not context.distributed or any(e.kind in STEPS for e in mine):
             continue
         otherwise = [script.call_names[c] for s in node.orelse for c in script.within(s, ast.Call)]
-        if any(e.kind in STEPS for e in other) or any(map(_STEPS_BY_NAME.search, otherwise)):
+        if any(e.kind in STEPS for e in other) or any(map(STEPS_BY_NAME.search, otherwise)):
             yield _hit(back[0].top, "", "an accumulating backward pass averages all gradients over the ranks")

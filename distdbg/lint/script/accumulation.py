@@ -21,7 +21,7 @@ _LEAVES = (ast.Continue, ast.Return)
 _FABRIC = re.compile(r"fabric", re.IGNORECASE)
 _ACCELERATOR = re.compile(r"accelerator", re.IGNORECASE)
 #: `self._optimizer_step()` of a base class that another file has
-_STEPS_BY_NAME = re.compile(r"optim\w*_step$|step_optim|^update_step$")
+STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$|step_optim|^update_step$")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _in_methods(context: Context) -> Iterator[Accumulation]:
         others = [f for f in owner.body if isinstance(f, FUNCTIONS) and f is not function] if owner else []
         if any(e.kind in STEPS for e in own):
             continue
-        back = [e for e in own if e.kind == "backward" and not _by_itself(context, e)]
+        back = [e for e in own if e.kind == "backward" and not by_itself(context, e)]
         steps = [e for f in others for e in context.loops.does(f) if e.kind in STEPS and e.call is e.top]
         guards = [_guards(context, e) for e in steps]
         common = set.intersection(*guards) if guards else set()
@@ -74,8 +74,8 @@ def _in_methods(context: Context) -> Iterator[Accumulation]:
 
 
 def _guarded(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Iterator[Accumulation]:
-    back = [e for e in does if e.kind == "backward" and not _by_itself(context, e)]
-    steps = [e for e in does if e.kind in STEPS and not _by_itself(context, e)]
+    back = [e for e in does if e.kind == "backward" and not by_itself(context, e)]
+    steps = [e for e in does if e.kind in STEPS and not by_itself(context, e)]
     if not back or not steps:
         return
     guards = [_guards(context, s) for s in steps]
@@ -87,7 +87,7 @@ def _guarded(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Ite
         yield Accumulation(place, (before or free)[-1], min(common, key=context.script.begin.__getitem__))
 
 
-def _by_itself(context: Context, event: TrainingEvent) -> bool:
+def by_itself(context: Context, event: TrainingEvent) -> bool:
     """Done by an object that looks after accumulation itself."""
     if not Events.managed(event) or event.receiver is None:
         return False
@@ -165,7 +165,7 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
     script = context.script
     for loop in script.all(*LOOPS):
         kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
-        back = [e for e in kinds if e.kind == "backward" and not _by_itself(context, e)]
+        back = [e for e in kinds if e.kind == "backward" and not by_itself(context, e)]
         if not back or len(back) != len(kinds) or context.loops.kinds[loop] == "epoch":
             continue
         if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
@@ -174,7 +174,7 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
         if outer is None and any(ACCUMULATES.search(w) for w in names_in(_header(loop))):
             outer = script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
-        if any(e.kind in STEPS and not _by_itself(context, e) for e in after) or (
+        if any(e.kind in STEPS and not by_itself(context, e) for e in after) or (
             outer and _steps_by_name(context, loop, outer)
         ):
             yield Accumulation(loop, back[0])
@@ -183,7 +183,7 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
 def _steps_by_name(context: Context, loop: Loop, outer: ast.AST) -> bool:
     script = context.script
     behind = (c for c in script.within(outer, ast.Call) if script.begin[c] >= script.end[loop])
-    return any(_STEPS_BY_NAME.search(script.last_names[c]) for c in behind)
+    return any(STEPS_BY_NAME.search(script.last_names[c]) for c in behind)
 
 
 def _header(loop: Loop) -> ast.expr:

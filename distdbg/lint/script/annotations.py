@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Protocol
 
-from distdbg.lint.script.script import Script, last_word
-
-Key = tuple[object, ...]
+from distdbg.lint.script.script import Key, Script, last_word
 
 
 class _Values(Protocol):

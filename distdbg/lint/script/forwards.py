@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from distdbg.lint.script.kinds import METHODS
-from distdbg.lint.script.script import Script, last_word, receiver
-from distdbg.lint.script.values import Key, ValueFlow
+from distdbg.lint.script.script import Key, Script, last_word, receiver
+from distdbg.lint.script.values import ValueFlow
 
 #: methods that run a model
 RUNS = ("infer", "inference", "generate", "sample", "forward")

@@ -241,7 +241,7 @@ class Ranks:
         guards = self.guards(node)
         if len(guards) != 1 or guards[0].otherwise:
             return None
-        parts = _conjuncts(guards[0].test)
+        parts = _parts(guards[0].test) if guards[0].test is not None else []
         lets_in = next((found for p in parts if (found := self._lets_in(p)) is not None), None)
         inside = [o.test for o in self.script.above(node) if isinstance(o, ast.If) and o is not guards[0].node]
         about = names_in(lets_in) - {"self", "args", "config", "cfg"} if lets_in is not None else set()
@@ -262,12 +262,6 @@ class Ranks:
         return bool(sites) and all(self.guards(site) for site in sites)
 
 
-def _conjuncts(test: ast.expr | None) -> list[ast.expr]:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return test.values
-    return [test] if test is not None else []
-
-
 def _first_to_run(statement: ast.stmt) -> list[ast.stmt]:
     """The statement; of `try` and `with` what they hold, less what their handlers catch (`raise`, `sys.exit()`)."""
     if isinstance(statement, (ast.With, ast.AsyncWith)):
@@ -279,4 +273,5 @@ def _first_to_run(statement: ast.stmt) -> list[ast.stmt]:
 
 
 def _parts(test: ast.expr) -> list[ast.expr]:
+    """What must hold, each by itself: `a` and `b` of `a and b`."""
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from distdbg.lint.script.script import Script, last_word, names_in
-from distdbg.lint.script.values import Key, ValueFlow
+from distdbg.lint.script.script import Key, Script, last_word, names_in
+from distdbg.lint.script.values import ValueFlow
 
 _DATA = re.compile(
     r"loader|batch|data|sample|image|img|video|audio|wav|utt|prompt|example|quer|input|iter$", re.IGNORECASE

@@ -19,6 +19,8 @@ from distdbg.lint.script.nodes import SCOPES, StatementNodes, node_fields
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
+#: what identifies a variable: see ValueFlow.key
+Key = tuple[object, ...]
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: of each kind of node the fields that hold statements, the last one first

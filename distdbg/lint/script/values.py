@@ -17,9 +17,8 @@ from distdbg.lint.script.callees import Callees, by_super, is_called_by_python
 from distdbg.lint.script.inherited import inherited_kind
 from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, PREPARED, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object
-from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument, last_word
+from distdbg.lint.script.script import FUNCTIONS, Function, Key, Script, argument, last_word
 
-Key = tuple[object, ...]
 Source = Key | ast.Call
 
 _NOWHERE = (ast.Module([], []), "")

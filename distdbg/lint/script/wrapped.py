@@ -6,6 +6,7 @@ import ast
 import re
 
 from distdbg.lint.script.forwards import forward_of
+from distdbg.lint.script.given import given_by
 from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.script import Function, argument, is_constant, names_in
 from distdbg.lint.script.values import ValueFlow
@@ -48,8 +49,7 @@ def comes_wrapped(values: ValueFlow, forward: ast.Call, way: ast.Call) -> bool:
 
 
 def _is_given_wrapped(values: ValueFlow, function: Function, call: ast.Call, name: str) -> bool:
-    names = [a for a in _parameters(function) if a not in ("self", "cls")]
-    given = argument(call, names.index(name), name)
+    given = given_by(function, call, name)
     wrapped = given is not None and any(values.sites(given, kind) for kind in _WRAPPERS)
     return wrapped and given is not None and not _is_unwrapped(values, given)
 
