@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
+from distdbg.lint.script.kept import ENDS
 from distdbg.lint.script.kinds import METHODS
 from distdbg.lint.script.script import Key, Script, last_word, receiver
 from distdbg.lint.script.values import ValueFlow
@@ -17,8 +18,6 @@ _RUNS_A_PART = re.compile(
     r"^_?(?:\w+_)?forward(?:_\w+)?$|^(?:infer|inference|encode|decode|sample|translate|reconstruct)(?:_\w+)?$|"
     r"^(?:get|compute|extract)_(?:\w+_)?(?:loss|losses|features?|embeddings?|logits)$"
 )
-#: methods and attributes that make data or numbers of what a model gives: the graph ends there
-_ENDS = frozenset(("detach", "detach_", "data", "item", "tolist", "argmax"))
 #: functions of a tensor whose result carries its graph on
 _CARRY = re.compile(r"^(?:log_)?softmax$|^sigmoid$|^tanh$|^squeeze$|^normalize$|^cat$|^stack$|^flatten$|^mean$|^sum$")
 
@@ -104,7 +103,7 @@ def _chain(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST]:
                 return outer, outer
             if below not in outer.args[:1] or not _CARRY.match(last_word(outer.func)):
                 break
-        if isinstance(outer, ast.Attribute) and outer.attr in _ENDS:
+        if isinstance(outer, ast.Attribute) and outer.attr in ENDS | {"argmax"}:
             return outer, outer
         below, outer = outer, script.parents[outer]
     return None, outer

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from distdbg.lint.script.script import names_in
 
+#: methods and attributes that make data or numbers of a tensor: its graph ends there
+ENDS = frozenset(("item", "detach", "detach_", "data", "tolist"))
 #: words of what has no graph
-FREES = frozenset((
-    "item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
+FREES = ENDS | frozenset((
+    "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
     "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
 ))  # fmt: skip
 
