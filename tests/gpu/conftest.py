@@ -4,6 +4,7 @@ Fixtures
     gpus(devices=2, memory="8G", faults={1: "…"})   what a test needs; on hardware, a test that plants a fault or needs
                                                     more devices than there are is skipped
     figure(name, value)                             a measured value, for the table of `make gpu-check`
+    keep(name, text)                                a file of evidence, kept beside the figures
 
 On hardware `memory` is ignored: the devices are as large as they are.
 """
@@ -119,5 +120,15 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
             test = request.node.nodeid.rpartition("::")[2]
             with Path(FIGURES).open("a") as file:
                 file.write(json.dumps({"test": test, "figure": name, "value": value}) + "\n")
+
+    return write
+
+
+@pytest.fixture
+def keep() -> Callable[[str, str], None]:
+    def write(name: str, text: str) -> None:
+        if FIGURES:
+            Path(FIGURES).with_suffix("").mkdir(exist_ok=True)
+            (Path(FIGURES).with_suffix("") / name).write_text(text)
 
     return write

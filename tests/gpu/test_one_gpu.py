@@ -9,7 +9,7 @@ import pytest
 from distdbg.rundir import list_runs
 from tests.gpu.conftest import BEGIN, END, STEP
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.one_gpu]
 
 
 @pytest.fixture
