@@ -133,7 +133,7 @@ def main() -> int:
             one: run(one, folder, arguments, one_gpu=options.one_gpu) for one in ([side] if side else (BOX, HARDWARE))
         }
         if side == HARDWARE and options.one_gpu:
-            sides[BOX] = json.loads(BOX_FIGURES.read_text())["rows"]
+            sides[BOX] = json.loads(BOX_FIGURES.read_text())["rows"] if BOX_FIGURES.exists() else {}
         if side == BOX:
             written = {"machine": describe_machine(), "rows": sides[BOX]}
             (folder / BOX_FIGURES.name).write_text(json.dumps(written, indent=1) + "\n")
