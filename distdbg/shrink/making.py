@@ -192,6 +192,7 @@ def _pickled(
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as config:
         code_and_config(source, Path(config), trust=trust)
         files = pickled_files(source.files(), source.small(PICKLED_INDEX))
+        source.refuse_the_unreadable(files)
         found: dict[str, Any] = ask(
             "pickled", source=str(source.path), files=files, folder=str(folder), to=str(destination),
             probe=dict(probe), config=config, trust=trust,

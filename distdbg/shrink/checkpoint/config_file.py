@@ -11,7 +11,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
 from distdbg.shrink.checkpoint.config_leaves import Path as ConfigPath
 from distdbg.shrink.checkpoint.config_leaves import dotted, integers
-from distdbg.shrink.checkpoint.source import CheckpointSource
+from distdbg.shrink.checkpoint.source import CheckpointSource, is_relative_name
 from distdbg.shrink.choosing import numbers_named
 from distdbg.whole_file import write_whole
 
@@ -99,7 +99,26 @@ def refuse_untrusted(source: CheckpointSource, *, trust: bool) -> None:
 def code_and_config(source: CheckpointSource, folder: Path, *, trust: bool) -> None:
     """Into `folder`; code only where it may run."""
     write_whole(folder / CONFIG, json.dumps(read_config(source)))  # without a byte order mark
+    if trust:
+        _refuse_code_elsewhere(source)
     for name in source.files():
         if trust and name.endswith(".py"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_whole(folder / name, source.small(name) or b"")
+
+
+def _refuse_code_elsewhere(source: CheckpointSource) -> None:
+    """The user trusts the code in the source. Raises Refused if a config (the processor's, the tokenizer's) names a
+    module by a path that leads out of it."""
+    for file in (name for name in source.files() if name.endswith(CONFIG)):
+        try:
+            config = json.loads(source.small(file) or b"")
+            modules = config["auto_map"].values()
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            continue  # without code of its own; if it is damaged, its reader reports it
+        names = [name for value in modules for name in (value if isinstance(value, list) else [value])]
+        # OWNER/MODEL--MODULE.CLASS names a module of another repository
+        wrong = next((n for n in names if isinstance(n, str) and not is_relative_name(n.rpartition("--")[2])), None)
+        if wrong is not None:
+            raise Refused(f"{source.where}: 'auto_map' in {file} names {wrong!r}, which is not a module beside it",
+                          "Read the model's code before you trust it.")  # fmt: skip

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from distdbg.errors import EvidenceUnreadable
-from distdbg.shrink.checkpoint.source import MOST_OF_A_SMALL_FILE, CutOffError
+from distdbg.shrink.checkpoint.source import MOST_OF_A_SMALL_FILE, CutOffError, is_relative_name
 from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
 
 #: what may lie beside a config; a plain server gives no list
@@ -59,6 +59,9 @@ class Server:
                 with suppress(_AbsentError), self.open(ONE_FILE):
                     found.append(ONE_FILE)
             self.listed = found
+        outside = next((name for name in self.listed if not is_relative_name(name)), None)
+        if outside is not None:  # it would be written outside of DST
+            raise EvidenceUnreadable(f"{self.base} lists {outside!r}, which is not a file below it", "Do not use it.")
         return self.listed
 
     def small(self, name: str) -> bytes | None:

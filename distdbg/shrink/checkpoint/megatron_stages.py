@@ -13,6 +13,7 @@ from itertools import accumulate, product
 from pathlib import Path
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.source import resolve_within
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
@@ -65,12 +66,14 @@ def iteration_of(folder: Path) -> Path:
     tracker = folder / TRACKER
     if not tracker.is_file():
         return folder
+    resolve_within(folder, TRACKER)
     said = tracker.read_text(encoding="utf-8", errors="replace").strip()
     name = f"iter_{int(said):07d}" if said.isdecimal() else said
     if not said.isdecimal() and said != "release":
         raise EvidenceUnreadable(f"{tracker} names no iteration: {said[:40]!r}", "Name the folder of an iteration.")
     if not (folder / name).is_dir():
         raise EvidenceUnreadable(f"{tracker} names {name}, which is not there", "Name the folder of another iteration.")
+    resolve_within(folder, name)
     return folder / name
 
 
@@ -93,6 +96,7 @@ def shards_of(folder: Path, stages_first: bool) -> Shards:
         path = weights_file(entry)
         if path is None:
             raise EvidenceUnreadable(f"{entry} holds no {_WEIGHTS[0]}", "Fetch the checkpoint again.")
+        resolve_within(folder, str(path.relative_to(folder)))
         found[first, stage, expert], names[first, stage, expert] = path, entry.name
     sizes = [range(max(numbers) + 1) for numbers in zip(*found, strict=True)]
     missing = next((at for at in product(*sizes) if at not in found), None)

@@ -26,20 +26,20 @@ def open_source(name: str) -> CheckpointSource:
             "Name the model that it was converted from: a folder with safetensors, or its hub id.",
         )
     if path.is_file():
-        return OneConfig(path.parent, config=path.name)
+        return OneConfig(path)
     if _HUB_ID.fullmatch(name):
         return _hub(name)
     raise UsageError(f"{name} is no folder and no file here", "Name a model's folder or its config.json.")
 
 
 class OneConfig(Folder):
-    """A config file alone, with any name."""
+    """A config file alone, with any name. The user named it, so it may be a link."""
 
-    def __init__(self, path: Path, config: str) -> None:
-        super().__init__(path)
-        self.config = config
+    def __init__(self, path: Path) -> None:
+        real = path.resolve()
+        super().__init__(real.parent, where=str(path))
+        self.config = real.name
         self._known = ["config.json"]
-        self.where = str(path / config)
 
     def small(self, name: str) -> bytes | None:
         return super().small_at(self.config) if name == "config.json" else None

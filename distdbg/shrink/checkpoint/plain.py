@@ -66,11 +66,12 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: ShrinkP
     kind, path = plain_kind(src), Path(src)
     if kind in _TASKS:
         return _by_torch(kind, path, destination, order, progress)
-    folder, file = (path, ADAPTER) if kind == "adapter" else (path.parent, path.name)
-    source = Folder(folder)
-    if file not in source.files():
+    real = path / ADAPTER if kind == "adapter" else path.resolve()  # a file that the user named may be a link
+    file = ADAPTER if kind == "adapter" else path.name
+    source = Folder(real.parent)
+    if real.name not in source.files():
         raise Refused(f"{path} has no {ADAPTER}", "Save the adapter as safetensors, or name its .bin file.")
-    tensors = read_header(source, file)
+    tensors = read_header(source, real.name)
     forms = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
     stacks = plain_stacks(forms, replace(order, gaps=kind == "adapter"))
     kept = {stack["path"]: stack["kept"] for stack in stacks}
@@ -99,7 +100,7 @@ def _by_torch(kind: str, path: Path, destination: Path, order: PlainOrder, progr
         if source.is_dir():
             copy_others(Folder(source), folder, _MADE)
         if source != path:
-            write_whole(partial / TRACKER, (path / TRACKER).read_bytes(), private=False)
+            write_whole(partial / TRACKER, Folder(path).small_at(TRACKER), private=False)
         made = _record(kind, answer["stacks"], partial, answer, taken=[], dropped=[], read=answer["bytes_read"])
         made["verified"]["weights"] = answer["weights"]
         return _finished(made, partial)

@@ -19,6 +19,7 @@ from distdbg.shrink.checkpoint.megatron_stages import Stages, dealt
 from distdbg.shrink.checkpoint.pickled import load_safely, loaded_safely, save
 from distdbg.shrink.checkpoint.plain_names import PlainOrder
 from distdbg.shrink.checkpoint.plain_plan import answer, part, plan_of, same_bits, split_name
+from distdbg.shrink.checkpoint.source import is_relative_name, resolve_within
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 
 #: what Megatron writes beside the shards, and in later versions among them
@@ -61,7 +62,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     refuse_a_full_disk(to, sum(_size(value) for value in small.values()))
     _write(folder, small, _paths(metadata.planner_data or {}, plan["new"]))
     if (source / _COMMON).is_file():
-        save(_common(load_safely(source / _COMMON, _REMEDY), plan), folder / _COMMON)
+        save(_common(load_safely(resolve_within(source, _COMMON), _REMEDY), plan), folder / _COMMON)
     again = _read(folder, _metadata(folder), small)
     differ = [name for name, value in small.items() if not _same(again[name], value)]
     return answer(plan, differ, sum(map(_size, state.values())))
@@ -170,14 +171,21 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _metadata(source: Path) -> Any:
-    """`.metadata` is a pickle: nothing is built but what describes tensors."""
-    data = (source / ".metadata").read_bytes()
+    """`.metadata` is a pickle: nothing is built but what describes tensors. Its files must be in the folder."""
+    data = resolve_within(source, ".metadata").read_bytes()
     try:
-        return _OnlyDescriptions(io.BytesIO(data)).load()
+        metadata = _OnlyDescriptions(io.BytesIO(data)).load()
+        files = {str(stored.relative_path) for stored in metadata.storage_data.values()}
     except Exception as error:
         why = " ".join(str(error).split())[:160]
         raise EvidenceUnreadable(f"{source}/.metadata does not describe a distributed checkpoint: {why}",
                                  "Save it again with torch.distributed.checkpoint.") from None  # fmt: skip
+    for file in sorted(files):
+        if not is_relative_name(file):
+            raise EvidenceUnreadable(f"{source}/.metadata names {file!r}, which is not a file beside it",
+                                     "Fetch the checkpoint again.")  # fmt: skip
+        resolve_within(source, file)
+    return metadata
 
 
 class _OnlyDescriptions(pickle.Unpickler):

@@ -8,10 +8,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from distdbg.errors import EvidenceUnreadable, UsageError
+from distdbg.errors import EvidenceUnreadable, Refused, UsageError
 
 #: a config, an index or a tokenizer is smaller
 MOST_OF_A_SMALL_FILE = 400_000_000
@@ -98,9 +98,37 @@ class FolderReader:
         return EvidenceUnreadable(f"{self.name} became shorter while it was read", "Wait until it is written.")
 
 
+def is_relative_name(name: str) -> bool:
+    """Whether a file name stays below the folder that it is joined to, on any system."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
+
+
+def resolve_within(folder: Path, name: str) -> Path:
+    """Return the real path of a file of a model's folder.
+
+    Raises Refused if a link leads out of the folder. In a Hugging Face cache the files of a snapshot are links to
+    `blobs` of the repository, or of the whole cache: these are allowed.
+    """
+    home = folder.resolve()
+    path = Path(os.path.realpath(folder / name))
+    allowed = [home]
+    for snapshot in (home, *home.parents):
+        repository = snapshot.parent.parent
+        if snapshot.parent.name == "snapshots" and repository.name.startswith("models--"):
+            allowed += [repository / "blobs", repository.parent / "blobs"]
+    if not any(path.is_relative_to(parent) for parent in allowed):
+        raise Refused(
+            f"{folder / name} is a link to {path}, which is not in the model's folder",
+            "If that file belongs to the model, copy it into the folder.",
+        )
+    return path
+
+
 @dataclass
 class Folder:
-    """A local directory. Links are followed, as Hugging Face's cache needs; what is no regular file is refused."""
+    """A local directory. Links within it and to the blobs of a Hugging Face cache are followed; other links and what
+    is not a regular file are refused."""
 
     path: Path
     where: str = ""
@@ -150,7 +178,9 @@ class Folder:
     def open(self, name: str) -> Iterator[FolderReader]:
         path = self.path / name
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            # the path is resolved, so a link here was put in place since
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+            descriptor = os.open(resolve_within(self.path, name), flags)
         except OSError as error:
             why = "its links lead in a circle" if error.errno == errno.ELOOP else (error.strerror or "unknown error")
             raise EvidenceUnreadable(f"{path} cannot be opened: {why}", "Fetch the model again.") from None

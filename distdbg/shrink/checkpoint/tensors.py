@@ -10,11 +10,10 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
-from distdbg.shrink.checkpoint.source import CheckpointSource
+from distdbg.shrink.checkpoint.source import CheckpointSource, is_relative_name
 
 #: bits an element; those below 8 are packed
 BITS = {
@@ -195,8 +194,7 @@ def _sharded(source: CheckpointSource, index: str) -> dict[str, Tensor]:
 def _refuse_a_bad_name(index: str, file: object) -> None:
     if not isinstance(file, str):
         raise EvidenceUnreadable(f"{index} names {str(file)[:80]} as a file", _AGAIN)
-    path = PurePosixPath(file)
-    if path.is_absolute() or ".." in path.parts or "\\" in file or "\0" in file or not file.endswith(".safetensors"):
+    if not is_relative_name(file) or not file.endswith(".safetensors"):
         raise EvidenceUnreadable(f"{index} names {file!r} as a shard, which is no file beside it", _AGAIN)
 
 
