@@ -23,7 +23,8 @@ import time
 
 from distdbg.evidence.ops import OPERATIONS
 from distdbg.whole_file import open_own
-from distdbg.worker.page import mapped
+from distdbg.worker.descriptors import OwnDescriptor
+from distdbg.worker.mapping import map_new_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ class CallLog:
     """The rank's side; without a stem no other process can read it. Raises OSError only from the constructor."""
 
     def __init__(self, stem: str | None) -> None:
-        ring = bytearray(CALLS_BYTES) if stem is None else mapped(f"{stem}.calls", CALLS_BYTES)
-        self._words = memoryview(ring).cast("q")
+        ring = memoryview(bytearray(CALLS_BYTES)) if stem is None else map_new_file(f"{stem}.calls", CALLS_BYTES)
+        self._words = ring.cast("q")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._file = os.open(os.devnull, flags | os.O_CLOEXEC) if stem is None else open_own(f"{stem}.sites", flags)
-        self._full = False
+        self._file = None if stem is None else OwnDescriptor(open_own(f"{stem}.sites", flags))
+        self._full = stem is None
         self._numbers: dict[object, int] = {}
         self._sites: dict[tuple[int, int, int, object, str, tuple[str, str]], int] = {}
         self._kept: list[CodeType] = []  # a code object's id is its name only while it lives
@@ -113,7 +114,9 @@ class CallLog:
 
     def close(self) -> None:
         """In a forked child: the files are its parent's."""
-        os.close(self._file)
+        self._full = True
+        if self._file is not None:
+            self._file.close()
 
     def _new_site(self, operation: CodeType, caller: FrameType, dtype: str, group: str, unit: tuple[str, str]) -> int:
         number = len(self._sites) + 1
@@ -124,8 +127,9 @@ class CallLog:
         fields = operation.co_name, called.co_filename, str(caller.f_lineno), called.co_name, dtype, group, *unit
         line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
         data = line.encode("utf-8", "surrogateescape")
+        file = None if self._file is None else self._file.number()
         try:
-            self._full = os.write(self._file, data) < len(data)
+            self._full = file is None or os.write(file, data) < len(data)
         except OSError:
             self._full = True
         return 0 if self._full else number  # no line may follow a cut one: it would have its number

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import _socket
 import _thread
-import os
 import sys
 import time
 from _json import encode_basestring_ascii as _quote
+
+from distdbg.worker.descriptors import BorrowedSocket, OwnDescriptor
 
 _CONNECT_WITHIN_S = 0.5
 _MOST_TEXT = 200_000  # of one text: a traceback of a deep recursion repeats itself
@@ -40,13 +41,14 @@ class Link:
     """Raises OSError only from the constructor. Threads may send at the same time."""
 
     def __init__(self, path: str) -> None:
-        self._socket: _socket.socket | None = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._lock = _thread.allocate_lock()
         self._unsent = b""
-        self._socket.settimeout(_CONNECT_WITHIN_S)
-        self._socket.connect(path)
-        self._socket.setblocking(True)
-        self._file = os.fstat(self._socket.fileno())
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        connection.settimeout(_CONNECT_WITHIN_S)
+        connection.connect(path)
+        connection.setblocking(True)
+        self._descriptor = OwnDescriptor(connection.detach())
+        self._socket = BorrowedSocket(fileno=self._descriptor.number())
 
     def send(self, op: str, fields: dict[str, object], *, last_words: bool = False) -> bool:
         """One message. False where the agent does not take it at once: then it is dropped, and never sent in part.
@@ -67,11 +69,9 @@ class Link:
     def _send(self, data: bytes, until: float) -> bool:
         """The rest of a line that the agent took in part is sent before any other."""
         sent = False
-        while self._socket is not None and not sent:
+        while not sent and self._descriptor.number() is not None:
             head = self._unsent or data
             try:
-                if not os.path.samestat(os.fstat(self._socket.fileno()), self._file):
-                    return False  # the script has closed all descriptors, and opened another under this number
                 taken = self._socket.send(head, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 if time.monotonic() >= until:
@@ -88,21 +88,19 @@ class Link:
 
     def peer(self) -> int:
         """The agent's pid: the kernel knows who listens. Raises OSError."""
-        if self._socket is None:
+        if self._descriptor.number() is None:
             return 0
         credentials = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         return int.from_bytes(credentials[:4], sys.byteorder)
 
     def wait(self) -> bytes:
-        """Block until the agent sends bytes; empty when it has ended."""
-        sock = self._socket
+        """Block until the agent sends bytes; empty when it has ended, and if the script has closed the socket."""
         try:
-            return sock.recv(4096) if sock is not None else b""
+            return self._socket.recv(4096) if self._descriptor.number() is not None else b""
         except OSError:
             return b""
 
     def close(self) -> None:
         """In a forked child: the line belongs to the parent."""
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
+        self._lock = _thread.allocate_lock()  # a thread that does not exist here may hold it
+        self._descriptor.close()

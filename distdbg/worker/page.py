@@ -5,12 +5,11 @@ A tick is one or a few stores into a mapped page: no system call, no lock, no fi
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 
 from distdbg.protocol.page import LAYOUT, MAGIC, PAGE_BYTES, PHASES
-from distdbg.whole_file import open_own
+from distdbg.worker.mapping import map_new_file
 
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
 
@@ -31,33 +30,15 @@ _TIME_OF = {BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME}
 _now = time.monotonic_ns
 
 
-def mapped(path: str, size: int) -> mmap.mmap:
-    """A new file of zeros without holes: on a full file system a store into a hole is a SIGBUS.
-
-    Raises OSError, and then leaves no file.
-    """
-    descriptor = open_own(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        zeros = bytes(size)  # not fallocate, which some file systems do not have
-        while zeros:
-            zeros = zeros[os.write(descriptor, zeros) :]
-        return mmap.mmap(descriptor, size)
-    except OSError:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(descriptor)
-
-
 class PageWriter:
     """The rank's side; without a path no other process can read it. Raises OSError only from the constructor."""
 
     def __init__(self, path: str | None, rank: int, attempt: int) -> None:
-        page = bytearray(PAGE_BYTES) if path is None else mapped(path, PAGE_BYTES)
+        page = memoryview(bytearray(PAGE_BYTES)) if path is None else map_new_file(path, PAGE_BYTES)
         now = _now()
         LAYOUT.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 14)
         page[: len(MAGIC)] = MAGIC
-        self._words = memoryview(page).cast("q")
+        self._words = page.cast("q")
         #: the page's counts, by their words: to read one in the page takes as long as to store two there
         self._counts = [0] * _WORDS
         #: by what is counted, steps or backwards: the next number at which somebody is called

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import sys
 
+from distdbg.worker.descriptors import OwnDescriptor, find_listening_socket
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
+#: The server's socket: a forked child has no thread that answers there.
+_socket: OwnDescriptor | None = None
+
+
 def serve(path: str) -> bool:
     """Open the server at `path`, in a 0700 folder; False where this torch has none. May raise what torch raises."""
+    global _socket  # noqa: PLW0603
     c10d = sys.modules.get("torch._C._distributed_c10d")
     server_class = getattr(c10d, "_WorkerServer", None)
     if server_class is None:
@@ -25,7 +32,14 @@ def serve(path: str) -> bool:
     from _ctypes import Py_INCREF
 
     Py_INCREF(server)
+    _socket = find_listening_socket(path)
     return True
+
+
+def close() -> None:
+    """In a forked child: close the server's socket, or a reader would wait there after the rank has ended."""
+    if _socket is not None:
+        _socket.close()
 
 
 class _Quiet:

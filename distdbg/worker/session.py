@@ -43,7 +43,7 @@ def start() -> Session | None:
         return None
     try:
         current = Session(folder, int(os.environ["RANK"]), int(os.environ.get("DISTDBG_ATTEMPT", "1")))
-        os.register_at_fork(after_in_child=current.leave)
+        os.register_at_fork(after_in_child=current.child_began)
     except Exception as error:
         current = None
         _report_failed_start(folder, error)
@@ -66,7 +66,7 @@ class Session(RankContext):
     """Raises OSError or ValueError only from the constructor. Features are loaded once torch is imported."""
 
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
-        self._ended = False
+        self._ended = self._left = False
         self._guards: GuardRunner | None = None
         self._memory: MemoryWatch | None = None
         self._watches: Watches | None = None
@@ -136,20 +136,31 @@ class Session(RankContext):
         except Exception:
             return
 
-    def leave(self) -> None:
-        """In a forked child, which is no rank: stop everything and send nothing."""
+    def child_began(self) -> None:
+        """In every forked child of the rank, and in their children. An exception would be printed there."""
+        self._allow_tracing()  # the kernel forgets it at each fork
+        if not self._left:
+            self._left = True
+            try:
+                self._leave()
+            except Exception:
+                return
+
+    def _leave(self) -> None:
+        """A child is not a rank: stop everything, send nothing, and give the descriptors back, once in a process."""
         global current  # noqa: PLW0603
         current = None
         self._ended = True
+        for descriptor_owner in (self.link, self._calls, recorder):
+            descriptor_owner.close()
+        self.page.close()
         self._guards = self._memory = self._profiler = self._overfitting = None
-        self.bus.clear()  # first: a thread that does not exist here may hold its lock
+        self.bus.clear()  # before the watches end: a thread that does not exist here may hold its lock
+        self.imports.clear()  # or a child that imports torch itself would start what a rank starts
+        self.imports.after("torch._dynamo.trace_rules", hide_from_compiler)
         if self._watches is not None:
             self._watches.end()
             self._watches = None
-        self.page.close()
-        self._calls.close()
-        self.link.close()
-        self._allow_tracing()
 
     def watch(self, model: object, levels: str | Iterable[str]) -> list[str]:
         """What `distdbg.watch()` does; `model` may be None. Returns the levels that do not exist. May raise."""

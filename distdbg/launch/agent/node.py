@@ -24,7 +24,7 @@ from distdbg.protocol.page import PAGE_BYTES
 from distdbg.rundir import NodeFiles, RunDir
 from distdbg.whole_file import why_not_trusted
 from distdbg.worker.calls import CALLS_BYTES
-from distdbg.worker.page import mapped
+from distdbg.worker.mapping import open_zeros
 
 #: What a rank keeps there from its start to its end.
 RANK_BYTES = PAGE_BYTES + CALLS_BYTES
@@ -73,7 +73,7 @@ def make_node_dir(run_id: str, node_rank: int, room: int) -> tuple[Path, dict[st
         try:
             made.append(Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
             # By writing: what a file system says of itself leaves out quotas, and is 0 where it has no bound.
-            mapped(str(made[-1] / "room"), room).close()
+            os.close(open_zeros(str(made[-1] / "room"), room))
             (made[-1] / "room").unlink()
         except OSError as error:
             refused[parent] = str(error.strerror)

@@ -39,6 +39,10 @@ class ImportWatch:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
+    def clear(self) -> None:
+        """Forget all callbacks."""
+        self._callbacks.clear()
+
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         if name not in self._callbacks or _is_query():
             return None
