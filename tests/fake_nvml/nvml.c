@@ -130,6 +130,17 @@ int nvmlDeviceGetMemoryInfo(handle of, ull out[3]) {
     out[0] = number(line, "total", 0), out[2] = number(line, "used", 0), out[1] = out[0] - out[2];
     return OK;
 }
+#ifndef WITHOUT_nvmlDeviceGetMemoryInfo_v2
+typedef struct { uint version; ull total, reserved, free, used; } memory_v2;
+int nvmlDeviceGetMemoryInfo_v2(handle of, memory_v2 *out) {
+    char line[512];
+    int code = about("nvmlDeviceGetMemoryInfo", of, line, sizeof line);
+    if (code) return code;
+    out->total = number(line, "total", 0), out->reserved = number(line, "reserved", 0);
+    out->used = number(line, "used", 0) - out->reserved, out->free = out->total - out->reserved - out->used;
+    return OK;
+}
+#endif
 int nvmlDeviceGetUtilizationRates(handle of, uint out[2]) {
     ull busy;
     int code = number_of("nvmlDeviceGetUtilizationRates", of, "busy", &busy);

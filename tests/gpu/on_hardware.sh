@@ -46,6 +46,7 @@ mkdir -p "$work/source/tests/programs"
 cp -r "$repository/tests/programs/guards" "$work/source/tests/programs/"
 "${pip[@]}" --no-build-isolation "$work/source"
 rm -rf "$work/source"
+cp "$site"/bin/* "$work/venv/bin/"  # --target leaves programs such as py-spy beside the packages
 
 cd "$repository"
 "$python" tests/gpu/check.py --one-gpu --output "$output" "$@"

@@ -41,6 +41,31 @@ for step in range(5):{STEP}
     assert 300 * MIB <= answer["peak"]["active"] <= answer["peak"]["reserved"], answer
 
 
+STAGES = """
+import json, torch, torch.distributed as dist
+def beside():
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+x = torch.zeros(1024, 1024, device="cuda")
+stages = {"a context": beside()}
+x @ x
+stages["and cuBLAS"] = beside()
+dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29999", rank=0, world_size=1)
+dist.all_reduce(x)
+stages["and a communicator of one rank"] = beside()
+print(json.dumps(stages))
+"""
+
+
+def test_memory_beside_the_allocator(gpus, figure):
+    """What `rehearse` adds to the allocator's peak."""
+    done = subprocess.run([sys.executable, "-c", STAGES], env=gpus().environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for stage, used in json.loads(done.stdout.splitlines()[-1]).items():
+        figure(f"{stage}, MiB", round(used / MIB))
+
+
 def test_nvml_of_an_idle_and_a_busy_gpu(gpus, figure):
     box = gpus()
     looked = json.loads(box.run("preflight", "--no-allreduce", "--json").out)

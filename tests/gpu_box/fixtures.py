@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,10 +17,12 @@ from tests import fork_server
 
 #: Found before a test has a home of its own.
 _CACHE = cache()
+#: Another version of torch than the box's usual one, as `2.15.0`.
+_TORCH = os.environ.get("DISTDBG_BOX_TORCH") or TORCH
 
 
 @functools.cache
-def need_box(torch: str = TORCH) -> Path:
+def need_box(torch: str = _TORCH) -> Path:
     """The folder of the built box; the test is skipped where it cannot be built, which CI counts as a failure."""
     try:
         root = build(torch, folder=_CACHE)

@@ -62,6 +62,15 @@ def test_everything_that_is_read(tmp_path):
     assert second["unknown"]["ecc_corrected"] == "this device does not support it"
 
 
+@pytest.mark.parametrize(
+    ("without", "expected"), [([], (900, 300)), (["nvmlDeviceGetMemoryInfo_v2"], (1000, 400))], ids=["new", "old"]
+)
+def test_memory_that_the_driver_reserves_is_not_used(tmp_path, without, expected):
+    """An old driver counts it as used, and offers no other figure."""
+    (gpu,), _ = read(tmp_path, "gpu uuid=GPU-aa total=1000 used=400 reserved=100", without)
+    assert (gpu["memory_total"], gpu["memory_used"]) == expected
+
+
 def test_mig_instances(tmp_path):
     text = "gpu uuid=GPU-aa mig=1\nmig gpu=0 uuid=MIG-1 total=20\nmig gpu=0 uuid=MIG-2 total=40\ngpu uuid=GPU-bb mig=0"
     (first, second), _ = read(tmp_path, text)
