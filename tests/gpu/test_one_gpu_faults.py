@@ -77,9 +77,11 @@ def keep_dumps(box, keep):
 def test_a_kernel_that_never_ends_is_the_device(gpus, figure, keep):
     box = gpus(faults=planted("kernel-hang kernel=spin_kernel"))
     done, report = box.launch(ENDLESS, "--hang-timeout", "8", "--on-hang", "kill", "--grace", "3")
-    (root,) = root_causes(report)
-    figure("kernel that never ends: finding", f"{root['id']} ({root['confidence']}), {root['side']}")
     keep_dumps(box, keep)
+    keep("endless-report.json", json.dumps(report, indent=1))
+    roots = root_causes(report)
+    figure("kernel that never ends: findings", ", ".join(f"{f['id']} ({f['confidence']}), {f['side']}" for f in roots))
+    (root,) = roots
     assert (done.code, root["id"], root["ranks"], root["side"]) == (75, "stuck-on-device", [0], "device"), report
     assert f"train.py:{line_of(ENDLESS, '# waits')}" in json.dumps(root), root
 
@@ -99,9 +101,10 @@ def test_hang_dump_of_a_plain_process_finds_the_device(gpus, figure, keep):
     finally:
         process.kill()
         process.wait()
-    (root,) = root_causes(json.loads(done.out))
-    figure("hang-dump of a plain process: finding", root["id"])
     keep("plain-process.json", done.out)
+    roots = root_causes(json.loads(done.out))
+    figure("hang-dump of a plain process: findings", ", ".join(f["id"] for f in roots))
+    (root,) = roots
     assert root["id"] == "stuck-on-device" and "train.py:5" in json.dumps(root), done
 
 
