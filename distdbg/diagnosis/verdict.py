@@ -16,7 +16,6 @@ from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.exit_status import how_it_ended, shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
-from distdbg.evidence.jsonl import world_size as plausible
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
@@ -207,14 +206,8 @@ def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | Non
 
 
 def _all_ranks_known(evidence: RunEvidence) -> bool:
-    wanted = world_size(evidence)
+    wanted = evidence.world_size
     return wanted is None or len(evidence.ranks) >= wanted
-
-
-def world_size(evidence: RunEvidence) -> int | None:
-    """What the job asked for, where job.json says it."""
-    topology = evidence.job.get("topology")
-    return plausible(topology) if isinstance(topology, dict) else None
 
 
 def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> tuple[int | None, str | None]:
@@ -309,7 +302,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "started": number(job, "started") or (min(times) if times else None),
         "ended": max([*ends, *times], default=None),
         "attempt": evidence.attempt,
-        "world_size": max(world_size(evidence) or 0, len(evidence.ranks), dumped),
+        "world_size": max(evidence.world_size or 0, len(evidence.ranks), dumped),
         "nodes": [node.host for node in evidence.nodes],
         "topology": topology,
         "worker_side": job.get("worker_side"),
@@ -363,7 +356,7 @@ def _names_a_cause(finding: Finding) -> bool:
 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
     """What could not be seen at all, where it matters."""
-    wanted = world_size(evidence)
+    wanted = evidence.world_size
     topology = evidence.job.get("topology")
     said = topology.get("world_size") if isinstance(topology, dict) else None
     if wanted is None and said is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from distdbg.evidence import jsonl
 from distdbg.evidence.memory.growth import NodeMemory
 from distdbg.protocol.agent_events import Stopping
 from distdbg.protocol.launcher_events import Cancelled
@@ -294,6 +295,12 @@ class RunEvidence:
     unattributed: tuple[RankRecord, ...] = ()
     #: what was read of others' logs; None where there were none
     logs: LogsRead | None = None
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks that job.json states, None if it states none that a job can have."""
+        topology = self.job.get("topology")
+        return jsonl.world_size(topology) if isinstance(topology, dict) else None
 
     @property
     def asked_to_end_at(self) -> float | None:

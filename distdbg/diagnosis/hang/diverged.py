@@ -73,7 +73,7 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     if found.kind is not Kind.SHAPE:
         verb = "was" if len(found.ranks) == 1 else "were"
         what = "in another collective" if found.others else "in different collectives"
-    others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
+    others = f" than {who(evidence, found.others)}" if found.others else _why_no_few(found)
     if found.kind is Kind.RANK_CONDITIONAL:
         what = "alone in another collective" if found.others else what
         others = ("" if found.others else others) + _because(found)
@@ -121,7 +121,8 @@ def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
 def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     subject = who(evidence, found.ranks)
     if not found.others:
-        return f"{subject} are in different collectives, equally many in each{_because(found)}: {_sides(hang, found)}"
+        apart = f"{_why_no_few(found)}{_because(found)}"
+        return f"{subject} are in different collectives{apart}: {_sides(hang, found)}"
     verb = "is" if len(found.ranks) == 1 else "are"
     if found.kind is Kind.RANK_CONDITIONAL:
         return f"{subject} {verb} alone in another collective{_because(found)}: {_sides(hang, found)}"
@@ -134,6 +135,12 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     if error := _error(evidence, found):
         return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+
+
+def _why_no_few(found: Divergence) -> str:
+    """Say why no side is named as the smaller one."""
+    counts = [len(ranks) for _, ranks in found.sides]
+    return ", equally many in each" if counts[0] == counts[1] else ", and the other ranks were not read"
 
 
 def _because(found: Divergence) -> str:

@@ -104,15 +104,14 @@ def cost(profile: RankProfile, us: float) -> str:
 
 
 def who(evidence: RunEvidence, profiles: Iterable[RankProfile]) -> str:
-    """`rank 3`, `ranks 0-2`, `all 8 ranks`; the file's name where its rank is not known."""
+    """Return `rank 3`, `ranks 0-2`, or `all 8 ranks` if the job has no others; file names if no rank is known."""
     found = list(profiles)
     ranks = {p.rank for p in found if p.rank is not None}
     if not ranks:
         return found[0].who if len(found) == 1 else f"{len(found)} files"
     if len(ranks) == 1:
         return f"rank {ranks.pop()}"
-    everybody = {r.rank for r in evidence.ranks} or {p.rank for p in evidence.profiles if p.rank is not None}
-    return f"all {len(ranks)} ranks" if ranks == everybody else f"ranks {fold_ranks(ranks)}"
+    return f"all {len(ranks)} ranks" if len(ranks) == evidence.world_size else f"ranks {fold_ranks(ranks)}"
 
 
 def found(

@@ -139,7 +139,9 @@ def _with_the_dead(mismatch: Mismatch, dump: Dump, lines: RankLines) -> Mismatch
             rank for rank, call in calls.items() if rank not in came and call in own and rank in mismatch.group.ranks
         ]
         sides.append(replace(side, ranks=tuple(sorted((*side.ranks, *dead)))))
-    return replace(mismatch, sides=tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks))))
+    unread = sum(rank not in came and rank not in calls for rank in mismatch.group.ranks) if mismatch.unread else 0
+    ordered = tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks)))
+    return replace(mismatch, sides=ordered, unread=unread)
 
 
 def _failed_apart(lines: RankLines, sides: Iterable[tuple[int, ...]]) -> bool:

@@ -47,6 +47,8 @@ class Wait:
     by_text: bool = False
     #: the devices of all members have started it; None where no start times are recorded
     started: bool | None = None
+    #: it ends only when all awaited ranks have come, as a collective does; a receive from any rank ends with one
+    needs_all: bool = False
 
 
 def find_waits(
@@ -174,7 +176,7 @@ def _collective(
     what = f"{dump.signatures[signature]} (number {sequence} in {group.title})"
     awaited = tuple(sorted((*late, *other)))
     when = since / 1e9 if since else None
-    return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when)
+    return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when, needs_all=True)
 
 
 def _of_devices(
@@ -218,7 +220,7 @@ def _blind(
         waiting = tuple(rank for rank in ranks if rank not in awaited_there.get(function, ()))
         if waiting:
             awaited = tuple(sorted(standings.keys() - come))
-            yield Wait(f"{function}, by the stacks alone", waiting, awaited, by_stacks=True)
+            yield Wait(f"{function}, by the stacks alone", waiting, awaited, by_stacks=True, needs_all=True)
 
 
 def _uses_device(rank: int, known: Iterable[Group]) -> bool:
@@ -239,7 +241,10 @@ def _blind_on_device(ahead: Iterable[int], standings: Mapping[int, Standing], du
         what = "an operation on their devices" if len(waiting) > 1 else "an operation on its device"
         awaited = tuple(sorted(late))
         known = counted is not None
-        yield Wait(what, tuple(sorted(waiting)), awaited, by_stacks=not known, awaited_known=known, on_device=True)
+        yield Wait(
+            what, tuple(sorted(waiting)), awaited, by_stacks=not known, awaited_known=known, on_device=True,
+            needs_all=True,
+        )  # fmt: skip
 
 
 def _transfer(rank: int, open_: OpenTransfer, *, on_device: bool = False) -> Wait:
@@ -266,82 +271,9 @@ def _forming(
     if function == "init_process_group":
         come |= {rank for rank in standings if _formed(records.get(rank))}
     awaited = (set(members) & standings.keys() if members else standings.keys()) - come
-    return Wait(function, waiting, tuple(sorted(awaited)), awaited_known=function == "init_process_group")
+    known = function == "init_process_group"
+    return Wait(function, waiting, tuple(sorted(awaited)), awaited_known=known, needs_all=True)
 
 
 def _formed(record: RankRecord | None) -> bool:
     return record is not None and record.initialised
-
-
-# -- where the arrows end -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Ends:
-    """`sinks` wait for no rank and are waited for; `circles` wait for one another; `complete` lack nobody."""
-
-    sinks: tuple[int, ...]
-    circles: tuple[tuple[int, ...], ...]
-    complete: tuple[Wait, ...]
-
-
-def ends(waits: Iterable[Wait], standings: Mapping[int, Standing]) -> Ends:
-    """Tarjan's strongly connected components over ranks and waits; those that no arrow leaves are the ends."""
-    waits = list(waits)
-    arrows: dict[int, set[int]] = defaultdict(set)  # ranks as they are, wait n as -n - 1
-    for number, wait in enumerate(waits):
-        for rank in wait.waiting:
-            if standings[rank].doing.waits_for_ranks:  # a host that does something else goes on when that is over
-                arrows[rank].add(-number - 1)
-        arrows[-number - 1].update(wait.awaited)
-    sinks: set[int] = set()
-    circles = []
-    for component in _components(arrows):
-        leaves = any(target not in component for node in component for target in arrows.get(node, ()))
-        ranks = tuple(sorted(n for n in component if n >= 0))
-        if leaves or not ranks:
-            continue
-        if len(component) == 1 and not standings[ranks[0]].doing.waits_for_ranks:
-            sinks.update(ranks)
-        elif len(ranks) > 1:
-            circles.append(ranks)
-    complete = tuple(w for w in waits if not w.awaited)
-    return Ends(tuple(sorted(sinks)), tuple(sorted(circles)), complete)
-
-
-def _components(arrows: Mapping[int, set[int]]) -> list[set[int]]:
-    """Iterative, since 16,384 ranks are deeper than Python's own stack."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on_stack: set[int] = set()
-    stack: list[int] = []
-    found: list[set[int]] = []
-    for root in list(arrows):
-        if root in index:
-            continue
-        work = [(root, iter(sorted(arrows.get(root, ()))))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while work:
-            node, targets = work[-1]
-            target = next(targets, None)
-            if target is not None:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(sorted(arrows.get(target, ())))))
-                elif target in on_stack:
-                    low[node] = min(low[node], index[target])
-                continue
-            work.pop()
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[node])
-            if low[node] == index[node]:
-                component = set()
-                while node not in component:
-                    component.add(top := stack.pop())
-                    on_stack.discard(top)
-                found.append(component)
-    return found

@@ -15,7 +15,8 @@ from distdbg.diagnosis.timeline.life import life, runs_at_times
 from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.branches import RankLines
-from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
+from distdbg.diagnosis.waits.ends import Ends, find_ends
+from distdbg.diagnosis.waits.graph import Wait, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.movement import elsewhere, moved_ranks
 from distdbg.diagnosis.waits.roots import other_root
@@ -65,6 +66,8 @@ class Hang:
     starting: bool = False
     #: by rank, the user's lines that enqueued what its device waits in, innermost first
     enqueued: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    #: nothing was collected of these ranks, and at least one of them has not come to what all others wait in
+    unread: tuple[int, ...] = ()
     #: by rank, where in the model that operation belongs, as far as it is known
     places: Mapping[int, ModelPlace] = field(default_factory=dict)
 
@@ -159,6 +162,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         quiet_s=_least_quiet(dump.ranks.values()),
         life=life(dump, waiting=bool(waits)) if dump.quiet_s is None else "",
         starting=dump.reason == "start" and not is_hung(evidence),
+        unread=found.unread,
         enqueued={
             rank: lines
             for rank, operation in opened.items()
@@ -252,7 +256,7 @@ def _follow(
         standings |= with_setters(standings, dump)
         standings |= {rank: _on_device(dump, rank, found, known) for rank, found in stuck.items()}
         waits = find_waits(dump, records, standings, known, opened)
-        found = ends(waits, standings)
+        found = find_ends(waits, standings, [r for r in missing if standings[r].doing is Doing.UNKNOWN])
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
         if not circular:
             return standings, waits, found
@@ -330,11 +334,11 @@ def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:
     if any(map(dump.runs_ahead, dump.ranks)) or (dump.reason in ("timeout", "start") and said is None):
         return ()
     if said is not None and said.given:
-        return (*dump.ranks, *dump.missing)
+        return tuple(dump.ranks)
     unused = all(had.last.page and had.last.page.heard == 0 for had in dump.ranks.values())
     if unused and not any(record.initialised for record in evidence.ranks):
         return ()
-    return (*dump.ranks, *dump.missing)
+    return tuple(dump.ranks)
 
 
 def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:

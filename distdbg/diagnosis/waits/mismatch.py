@@ -26,16 +26,21 @@ class Side:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`sides`, the largest first; those of equal size by their lowest rank. `open` where somebody still waits there."""
+    """`sides`, the largest first; those of equal size by their lowest rank. `open` where somebody still waits there.
+
+    `unread` is the number of members of which no recorder was read: they may have come with either operation.
+    """
 
     group: Group
     sequence: int
     sides: tuple[Side, ...]
     open: bool
+    unread: int = 0
 
     @property
     def tie(self) -> bool:
-        return len(self.sides[0].ranks) == len(self.sides[1].ranks)
+        """No side is known to be the largest one."""
+        return len(self.sides[0].ranks) - len(self.sides[1].ranks) <= self.unread
 
     @property
     def few(self) -> tuple[int, ...]:
@@ -87,7 +92,8 @@ def _first(group: Group, signatures: Signatures, standings: Mapping[int, Standin
             sides[log.signature[at]].append(rank)
             still_open |= not log.done[at] and rank in standings
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
-    return Mismatch(group, sequence, tuple(Side(signatures[n], tuple(r)) for n, r in ordered), still_open)
+    unread = sum(rank not in group.logs for rank in group.ranks)
+    return Mismatch(group, sequence, tuple(Side(signatures[n], tuple(r)) for n, r in ordered), still_open, unread)
 
 
 def _differ(one: GroupLog, other: GroupLog) -> int | None:

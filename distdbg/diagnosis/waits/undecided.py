@@ -39,9 +39,8 @@ def _unknown(because: str) -> Unknown:
 
 
 def _why(hang: Hang) -> str:
-    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _may_wait(hang, r)))
-    if unread:
-        return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had"
+    if unread := _not_read(hang):
+        return unread
     if out_of_step := next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), ""):
         return out_of_step
     if apart := apart_by_port(hang):
@@ -57,6 +56,13 @@ def _why(hang: Hang) -> str:
             "differ, or the network is cut"
         )
     return "no rank was found that the others wait for"
+
+
+def _not_read(hang: Hang) -> str:
+    if hang.unread:
+        return f"every rank that was read has joined, and {_ranks(hang.unread)}, which were not read, may not have"
+    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _may_wait(hang, r)))
+    return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had" if unread else ""
 
 
 def _out_of_step(hang: Hang, wait: Wait) -> str:

@@ -26,13 +26,13 @@ def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str
 
 
 def one_stack(picture: Picture) -> str:
-    """What a tree without branches means; empty where the stacks of the ranks differ."""
-    count = len(picture.tree.ranks)
-    if picture.tree.classes != 1 or count < 2:
+    """Return what a tree without branches means; empty if the stacks of the ranks differ."""
+    ranks = picture.tree.ranks
+    if picture.tree.classes != 1 or len(ranks) < 2:
         return ""
     known = any(timeline.stuck for timeline in picture.timelines)
     below = " Their collectives, below, show how far each one is." if known else ""
-    return f"{'Both' if count == 2 else f'All {count}'} ranks have the same stack: it does not distinguish them.{below}"
+    return f"Ranks {ranks.text()} have the same stack: it does not distinguish them.{below}"
 
 
 def _waits(picture: Picture, screen: Screen) -> Iterator[str]:

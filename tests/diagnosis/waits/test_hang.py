@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.verdict import build_report
@@ -35,6 +36,7 @@ LIB = "/usr/lib/python3.11"
 READS = (user(12, "load"), *BOOT)
 JOIN = (frame("Thread.join", f"{LIB}/threading.py", 1119), user(20), *BOOT)
 PAGE = {"heard": 7, "step": 4}
+MEMBERS_OF_FOUR = {rank: {"0": (0, 1, 2, 3)} for rank in (2, 3)}
 
 
 def judged(ranks, **options):
@@ -102,12 +104,41 @@ def test_a_rank_without_a_dump_is_suspected_and_the_reason_is_reported():
     assert "its node is gone" in found.summary
 
 
-def test_a_missing_dump_beside_a_culprit_takes_the_certainty():
-    found = build_report(evidence({0: waits(9), 1: sleeps(8)}, missing={2: "x"})).findings
-    assert {(f.id, f.confidence) for f in found} == {
-        ("stuck-in-python", "likely"),
-        ("collective-not-joined", "possible"),
-    }
+def test_rank_without_dump_is_not_blamed_beside_a_culprit():
+    report = build_report(evidence({0: waits(9), 1: sleeps(8)}, missing={2: "x"}))
+    assert [(f.id, f.ranks, f.confidence) for f in report.findings] == [("stuck-in-python", (1,), "likely")]
+
+
+def test_several_ranks_without_dump_are_unknown_not_culprits():
+    """One of them may have joined: none is named."""
+    report = build_report(evidence({2: waits(9), 3: waits(9)}, missing=dict.fromkeys((0, 1), "another launch")))
+    assert report.findings == ()
+    (unknown,) = (u for u in report.unknown if u.what == "why the job stands still")
+    assert unknown.decisive and "ranks 0-1, which were not read" in unknown.because
+
+
+def test_launch_of_one_node_gives_rank_numbers_of_both_nodes():
+    """Its job.json does not state the world size: `both ranks` would be those of this node or of the other one."""
+    run = replace(evidence({2: waits(9), 3: sleeps(8)}, members=MEMBERS_OF_FOUR), job={})
+    (found,) = build_report(run).findings
+    assert (found.id, found.ranks) == ("stuck-in-python", (3,))
+    both = replace(evidence({2: waits(9), 3: waits(9)}, members=MEMBERS_OF_FOUR), job={})
+    assert who(both, (2, 3)) == "ranks 2-3" and who(evidence({0: waits(9), 1: waits(9)}), (0, 1)) == "both ranks"
+    assert roots(build_report(both)) == []
+
+
+def test_circle_is_found_beside_ranks_without_dump():
+    in_pair = stands_at(c10d("all_reduce", 30), 8, groups=[("7", [("all_reduce", 20.0, False)], 1)])
+    members = {rank: {"7": (0, 1)} for rank in (0, 1)}
+    found = build_report(evidence({0: in_pair, 1: waits(9)}, missing={2: "x", 3: "x"}, members=members)).findings
+    assert [(f.id, f.ranks) for f in found] == [("group-deadlock", (0, 1))]
+
+
+@pytest.mark.parametrize(("unread", "ranks"), [({}, (2,)), ({3: "x"}, (0, 1, 2))])
+def test_majority_needs_the_ranks_that_were_not_read(unread, ranks):
+    """The rank that was not read may have come with either operation."""
+    job = {0: waits(9), 1: waits(9), 2: waits(9, operation="barrier")}
+    assert judged(job, missing=unread)[0] == [("collective-mismatch", ranks)]
 
 
 def test_all_have_come_and_nobody_is_named():

@@ -6,7 +6,8 @@ import pytest
 
 from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.diagnosis.waits.graph import Wait, ends
+from distdbg.diagnosis.waits.ends import find_ends
+from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.stacks.threads import Frame
@@ -24,7 +25,7 @@ def ended(arrows, own=()):
     known = {r: standing(r, Doing.PYTHON if r in own else Doing.COLLECTIVE) for r in everybody}
     found = [Wait("x", tuple(w), tuple(a)) for w, a in arrows]
     random.Random(1).shuffle(found)
-    return ends(found, known)
+    return find_ends(found, known)
 
 
 def test_a_chain_ends_at_who_waits_for_nobody():
@@ -56,7 +57,7 @@ def test_a_wait_that_lacks_nobody_is_complete():
 
 def test_an_unfinished_transfer_whose_peer_is_not_known_is_no_end():
     """Its own doing says that it waits for ranks: it is no culprit."""
-    found = ends([Wait("x", (0,), (1,))], {0: standing(0), 1: standing(1, Doing.TRANSFER)})
+    found = find_ends([Wait("x", (0,), (1,))], {0: standing(0), 1: standing(1, Doing.TRANSFER)})
     assert (found.sinks, found.circles) == ((), ())
 
 
