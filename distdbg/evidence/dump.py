@@ -36,8 +36,10 @@ class Look:
     #: all processes below the rank, and the lock file that it polls for, where it waits for one of these
     below: tuple[Descendant, ...] = ()
     lock: LockFile | None = None
-    #: how often the judged thread had left a CPU when this look was over, which pauses it; and that of the look before
-    #: when this one began
+    #: what the process had used when this look was over; None for the last look, and in older dumps
+    after: ProcessState | None = None
+    #: how often the judged thread had left a CPU when this look, which pauses it, was over and it slept again; and that
+    #: of the look before when this one began
     rested: int | None = None
     switched: int | None = None
     recorder_path: str = ""

@@ -121,9 +121,10 @@ class LockFile(DumpPart, name="lock-file", by="agent"):
 class LookPart(DumpPart, name="look", by="agent"):
     """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid. Where
     the rank waits for a child or a lock file, `below` are all processes below it, and `lock` is the file; where it
-    waits for another file or socket, `below` are its children that have ended. `rested` is how often the judged thread
-    had left a CPU when this look was over, which pauses it, and `switched` of the next look how often it had when that
-    began."""
+    waits for another file or socket, `below` are its children that have ended. `after` is the process's use of CPU and
+    files when this look was over. `rested` is how often the judged thread had left a CPU by then and after it had gone
+    to sleep again, since a look pauses it; None if it did not go to sleep. `switched` of the next look is how often it
+    had when that began."""
 
     t: float | None = None
     process: Mapping[str, object]
@@ -134,6 +135,7 @@ class LookPart(DumpPart, name="look", by="agent"):
     children: Mapping[str, Mapping[str, object]]
     below: Sequence[Mapping[str, object]] = ()
     lock: Mapping[str, object] | None = None
+    after: Mapping[str, object] | None = None
     rested: int | None = None
     switched: int | None = None
 

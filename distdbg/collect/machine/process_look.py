@@ -56,19 +56,28 @@ def look(pid: int) -> dict[str, Any]:
     if not fields:
         return {}
     seen: dict[str, Any] = {
-        "t": time.time(),
         "state": fields[0],
-        "cpu_s": (int(fields[11]) + int(fields[12])) / _TICK,
         "threads": int(fields[17]),
         "rss": int(fields[21]) * _PAGE_SIZE,
-    }
+    } | _usage_of(pid, fields)
     with contextlib.suppress(OSError):
         seen["wchan"] = (folder / "wchan").read_text().strip()
-    if (moved := procfs.io_bytes(pid)) is not None:
-        seen["read"], seen["written"] = moved
     if _WATCHDOG in procfs.thread_names(pid):
         seen["nccl"] = True
     return seen | waits_in(pid, pid)
+
+
+def usage(pid: int) -> dict[str, Any]:
+    """Return `t`, `cpu_s`, `read` and `written` alone; empty if the process is gone."""
+    fields = procfs.stat_fields(pid)
+    return _usage_of(pid, fields) if fields else {}
+
+
+def _usage_of(pid: int, fields: list[str]) -> dict[str, Any]:
+    used: dict[str, Any] = {"t": time.time(), "cpu_s": (int(fields[11]) + int(fields[12])) / _TICK}
+    if (moved := procfs.io_bytes(pid)) is not None:
+        used["read"], used["written"] = moved
+    return used
 
 
 def waits_in(pid: int, thread: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 _SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+_POLL_INTERVAL_S = 0.005
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -130,6 +131,18 @@ def switches(pid: int, thread: int) -> int | None:
     that cannot be read."""
     counts = [status_value(f"{pid}/task/{thread}", name) for name in _SWITCHES]
     return sum(map(int, counts)) if all(count.isdecimal() for count in counts) else None
+
+
+def settled_switches(pid: int, thread: int, until: float) -> int | None:
+    """Wait until a thread that was paused has run again and sleeps, then return its `switches`.
+
+    Its way back into a wait counts as a switch, too. None if it does not sleep until `until` (time.monotonic).
+    """
+    while status_value(f"{pid}/task/{thread}", "State")[:1] not in ("S", "D"):
+        if time.monotonic() >= until:
+            return None
+        time.sleep(_POLL_INTERVAL_S)
+    return switches(pid, thread)
 
 
 def status_value(pid: int | str, name: str) -> str:

@@ -172,6 +172,7 @@ class _DumpReader:
             },
             missing=missing,
             below=tuple(Descendant.from_record(one) for one in jsonl.dicts(look.below)),
+            after=ProcessState.from_record(look.after) if isinstance(look.after, dict) else None,
             rested=look.rested,
             switched=look.switched,
             lock=LockFile.from_record(look.lock) if isinstance(look.lock, dict) else None,

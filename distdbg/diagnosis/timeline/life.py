@@ -49,13 +49,17 @@ def runs_at_times(had: RankDump) -> bool:
 
 
 def work_rate(had: RankDump) -> WorkRate:
-    """Between the first look and the last; 0 where it is not known."""
-    first, last = had.first, had.last
-    seconds = last.t - first.t
+    """Return the work between the looks, without what the looks themselves made the process do; 0 if unknown."""
+    pairs = [(look.after or look.process, following.process) for look, following in pairwise(had.looks)]
+    begins = [look.t if look.after is None else look.after.t for look in had.looks[:-1]]
+    seconds = sum(_increase(begin, following.t) for begin, following in zip(begins, had.looks[1:], strict=True))
+    if not seconds:
+        return WorkRate(0.0, 0.0)
+    cpu_s = sum(_increase(before.cpu_s, after.cpu_s) for before, after in pairs)
+    read = sum(_increase(before.read, after.read) for before, after in pairs)
+    written = sum(_increase(before.written, after.written) for before, after in pairs)
+    return WorkRate(cpu_s / seconds, (read + written) / seconds)
 
-    def rate(before: float | None, after: float | None) -> float:
-        return max(0.0, after - before) / seconds if seconds > 0 and before is not None and after is not None else 0.0
 
-    before, after = first.process, last.process
-    moved = rate(before.read, after.read) + rate(before.written, after.written)
-    return WorkRate(rate(before.cpu_s, after.cpu_s), moved)
+def _increase(before: float | None, after: float | None) -> float:
+    return max(0.0, after - before) if before is not None and after is not None else 0.0

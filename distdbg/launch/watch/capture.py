@@ -42,8 +42,8 @@ from typing import Any
 from distdbg.collect.machine import pyspy, recorder
 from distdbg.collect.machine.kept_source import MOST_SOURCES, read_kept_source
 from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
-from distdbg.collect.machine.process_look import OF_THREAD, look, waits_in
-from distdbg.collect.machine.procfs import switches
+from distdbg.collect.machine.process_look import OF_THREAD, look, usage, waits_in
+from distdbg.collect.machine.procfs import settled_switches, switches
 from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S, NoPipe, PipeAsked, ask_by_pipe
 from distdbg.evidence.frames import Activity, is_user
 from distdbg.launch.io.processes import die_with_parent
@@ -107,8 +107,7 @@ class Capture:
                 if number == min(looks, 2):
                     list(pool.map(self._native, self._rarest(self.request.native)))
                 if number < looks:
-                    for target in self.targets:
-                        target.looks[-1]["rested"] = switches(target.pid, judged(target) or target.pid)
+                    self._end_look(begun + self.request.interval)
                     time.sleep(max(0.0, min(begun + self.request.interval, self.until) - time.monotonic()))
         self.ras = ras.result()
         if "file" in self.ras and any(target.stem is None for target in self.targets):
@@ -168,6 +167,14 @@ class Capture:
 
     def _pickle(self, target: Target, number: int, data: bytes) -> dict[str, Any]:
         return {"file": self._name(f"recorder/{target.rank:05d}.{number}.pickle", data)}
+
+    def _end_look(self, until: float) -> None:
+        """Note what each rank has used so far, once the threads that the look paused wait again: only what a rank uses
+        from then on, until the next look begins, is its own work."""
+        for target in self.targets:
+            target.looks[-1]["rested"] = settled_switches(target.pid, judged(target) or target.pid, until)
+        for target in self.targets:
+            target.looks[-1]["after"] = usage(target.pid)
 
     # -- one look -------------------------------------------------------------------------------------------
 

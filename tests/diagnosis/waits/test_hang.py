@@ -341,6 +341,16 @@ def test_bytes_that_flow_are_work():
     assert build_report(by_hand(QUIET_S + 1, written=100)).findings != ()
 
 
+def test_bytes_that_a_look_made_the_rank_write_are_no_work():
+    """A rank that may not be traced writes its stacks itself, between the begin and the end of a look."""
+    run = by_hand(PARTLY_QUIET_S + 1, written=1 << 20)
+    first, last = run.dump.ranks[2].looks
+    asked = replace(first, after=ProcessState(t=first.t + 0.2, written=last.process.written))
+    ranks = run.dump.ranks | {2: replace(run.dump.ranks[2], looks=(asked, last))}
+    assert roots(build_report(run)) == []
+    assert roots(build_report(replace(run, dump=replace(run.dump, ranks=ranks)))) == [("stuck-in-python", (2,))]
+
+
 def test_ranks_that_all_compute_are_at_work():
     busy = stands_at((user(7), *BOOT), call="", state="R", cpu=(1.0, 1.6), pages=[PAGE | {"quiet_s": 20.0}] * 2)
     assert build_report(by_hand(20.0, ranks=dict.fromkeys(range(4), busy))).findings == ()
