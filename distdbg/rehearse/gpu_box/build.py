@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from distdbg.rehearse.gpu_box.stubs import Library, libraries_of
+from distdbg.rehearse.gpu_box.stubs import NVIDIA, Library, libraries_of
 from distdbg.rehearse.gpu_box.tables import header
 
 HERE = Path(__file__).parent
@@ -34,6 +34,8 @@ HERE = Path(__file__).parent
 TORCH = "2.13.0"
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
 MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
+#: The library with all that the box models, and the one that loads it with all other libraries of the box.
+MODEL, FIRST = "libgpubox-model.so", "libgpubox.so"
 #: Libraries that nobody has used for so long are removed when others are used.
 _UNUSED_S = 7 * 86_400
 _FLAGS = ("-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
@@ -69,8 +71,9 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
                 raise
         if not (box / ".complete").exists():
             shutil.rmtree(box, ignore_errors=True)
-            version = _cuda_version(root)
-            _compile_shims(root / "torch" / "lib", compile_box(box, version), version)
+            version, torch_lib = _cuda_version(root), root / "torch" / "lib"
+            shims = _compile_shims(torch_lib, compile_box(box, version), version)
+            _link_first(torch_lib, box, shims)
             _register_shadow(box)
             (box / ".complete").touch()
         os.utime(box)
@@ -137,19 +140,41 @@ def compile_box(out: Path, cuda_version: int, *more: str) -> Path:
     flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={cuda_version}", f"-I{out}", *more]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda source: _object(source, out, flags), sorted(HERE.glob("native/*.cpp"))))
-    whole = out / "libgpubox.so"
-    _run("g++", *more, "-shared", "-pthread", "-Wl,-soname,libgpubox.so", "-o", whole, *objects, "-ldl", "-lrt")
+    whole = out / MODEL
+    _run("g++", *more, "-shared", "-pthread", f"-Wl,-soname,{MODEL}", "-o", whole, *objects, "-ldl", "-lrt")
     for path in objects:
         path.unlink()
     return whole
 
 
-def _compile_shims(torch_lib: Path, whole: Path, cuda_version: int) -> None:
+def _compile_shims(torch_lib: Path, whole: Path, cuda_version: int) -> list[Path]:
     modelled = {line.split()[-1] for line in _run("nm", "--dynamic", "--defined-only", whole).splitlines()}
     needs = libraries_of(torch_lib, modelled)
     extra = [Library(soname) for soname in MODELLED if soname not in {library.soname for library in needs}]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda library: _shim(library, whole.parent, cuda_version), [*needs, *extra]))
+        return list(pool.map(lambda library: _shim(library, whole.parent, cuda_version), [*needs, *extra]))
+
+
+def _link_first(torch_lib: Path, box: Path, shims: Sequence[Path]) -> None:
+    """Make the libraries of the box the first of their names that a process loads, before torch looks for others.
+
+    torch loads libtorch_global_deps.so first, then NVIDIA's wheels that it finds on sys.path, and a Python of conda
+    searches its own lib folder before LD_LIBRARY_PATH. The dynamic loader takes the first library of a name for all
+    that ask for this name later. So libtorch_global_deps.so is replaced with one that needs libgpubox.so, a name that
+    no other package has. libgpubox.so needs all libraries of the box, and searches its own folder first.
+    """
+    own_folder = ("-shared", "-Wl,--no-as-needed", "-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN")
+    libraries = [f"-l:{path.name}" for path in (box / MODEL, *shims)]
+    _run("gcc", *own_folder, f"-Wl,-soname,{FIRST}", "-o", box / FIRST, f"-L{box}", *libraries)
+    dependencies = torch_lib / "libtorch_global_deps.so"
+    needed = re.findall(r"\(NEEDED\).*\[(.+?)\]", _run("readelf", "-dW", dependencies))
+    if FIRST in needed:
+        return
+    needed = [FIRST, *(name for name in needed if not NVIDIA.match(name))]
+    replacement = torch_lib / f".{dependencies.name}"
+    names = (f"-Wl,-soname,{dependencies.name}", f"-L{box}", f"-L{torch_lib}", *(f"-l:{name}" for name in needed))
+    _run("gcc", *own_folder, "-o", replacement, *names)
+    replacement.rename(dependencies)  # other boxes of this torch may be in use
 
 
 def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
@@ -158,18 +183,24 @@ def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
     return path
 
 
-def _shim(library: Library, out: Path, cuda_version: int) -> None:
-    """A library of the name that torch asks for: its stubs, and all that is modelled through libgpubox.so."""
+def _shim(library: Library, out: Path, cuda_version: int) -> Path:
+    """A library of the name that torch asks for: its stubs, and all that is modelled through MODEL.
+
+    The name is a link: once a file called libcudart.so* is mapped, torch loads NVIDIA's wheels from sys.path, too.
+    """
+    path = out / library.soname.replace(".so", "-box.so", 1)
     source, script = out / f"{library.soname}.c", out / f"{library.soname}.map"
     source.write_text(library.source())
     script.write_text(f"{library.version} {{ global: *; }};\n")
     versions = [f"-Wl,--version-script={script}"] if library.version else []
-    link = ["-Wl,--no-as-needed", f"-L{out}", "-l:libgpubox.so", "-Wl,-rpath,$ORIGIN"]
+    link = ["-Wl,--no-as-needed", f"-L{out}", f"-l:{MODEL}", "-Wl,-rpath,$ORIGIN"]
     name = f"-Wl,-soname,{library.soname}"
     flags = ("-std=gnu17", "-O1", "-w", "-fPIC", "-shared", f"-DVERSION={cuda_version}", name, *versions)
-    _run("gcc", *flags, "-o", out / library.soname, source, *link)
+    _run("gcc", *flags, "-o", path, source, *link)
+    (out / library.soname).symlink_to(path.name)
     source.unlink()
     script.unlink()
+    return path
 
 
 def _run(*command: str | Path) -> str:

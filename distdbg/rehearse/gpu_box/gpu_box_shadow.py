@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -41,10 +42,17 @@ def autoload() -> None:
         shadow().__enter__()  # for this thread, and for backward passes that it starts, until the process ends
         return
     importlib.import_module("gpu_box_no_values").begin()
-    for module in (sys.modules.get(name) for name in ("torch.distributed", "torch.distributed.distributed_c10d")):
-        for name, function in list(vars(module).items()):  # all_gather_object, broadcast_object_list, …
-            if name.endswith(("_object", "_object_list")) and not name.startswith("_"):
-                setattr(module, name, _with_values(function))
+    for name, function in list(vars(sys.modules.get("torch.distributed.distributed_c10d")).items()):
+        if name.endswith(("_object", "_object_list")) and not name.startswith("_"):  # all_gather_object, …
+            _replace(function, _with_values(function))
+
+
+def _replace(function: Any, replacement: Any) -> None:
+    """Replace a function of torch.distributed under each name that its modules have imported it as."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("torch.distributed"):
+            for name in [name for name, value in vars(module).items() if value is function]:
+                setattr(module, name, replacement)
 
 
 def _stand_in_for_others(real: set[int]) -> None:
@@ -176,8 +184,8 @@ def _gather_by_all_gather(c10d: Any) -> None:
         scatter_object_output_list[0] = everything[rank]
 
     for function in (gather_object, scatter_object_list):
-        for module in (c10d, sys.modules["torch.distributed"]):
-            setattr(module, function.__name__, functools.wraps(getattr(c10d, function.__name__))(function))
+        original = getattr(c10d, function.__name__)
+        _replace(original, functools.wraps(original)(function))
 
 
 def _nothing_wrong(*_: object) -> list[str]:  # the next gather_object reads this type
@@ -210,12 +218,15 @@ def _write_groups(path: Path) -> None:
         return new(size, rank, ranks, *args, **kwargs)
 
     @functools.wraps(split)
-    def split_and_note(parent: Any = None, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        note(kwargs.get("group_desc"), ranks or kwargs.get("split_ranks") or ())
-        return split(parent, ranks, *args, **kwargs)
+    def split_and_note(*args: Any, **kwargs: Any) -> Any:
+        named = inspect.signature(split).bind(*args, **kwargs).arguments
+        parent = c10d.get_process_group_ranks(named.get("parent_pg") or c10d._get_default_group())
+        split_ranks = named.get("split_ranks") or ()
+        note(named.get("group_desc"), [[parent[rank] for rank in ranks] for ranks in split_ranks])
+        return split(*args, **kwargs)
 
-    c10d._new_process_group_helper, c10d.split_group = new_and_note, split_and_note
-    sys.modules["torch.distributed"].split_group = split_and_note  # type: ignore[attr-defined]
+    _replace(new, new_and_note)
+    _replace(split, split_and_note)  # init_device_mesh has imported it
     autograd.backward = lambda *_, **__: os._exit(0)
     group = c10d.ProcessGroup
     group.send, group.recv = (_noted_transfer(c10d, path, of) for of in (group.send, group.recv))
