@@ -230,7 +230,7 @@ WRITES_BY_ITSELF = {
     "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
     "distdbg/rehearse/gpu_box/box.py": "a plan in a folder of its own in /dev/shm",
     "distdbg/rehearse/gpu_box/ras.py": "makes a note in the folder of the simulated devices",
-    "distdbg/rehearse/gpu_box/gpu_box_shadow.py": "lists groups in a temporary folder of the command; it stands alone",
+    "distdbg/rehearse/gpu_box/gpu_box_ranks.py": "lists groups in a temporary folder of the command; it stands alone",
     "distdbg/rehearse/gpu_box/build.py": "compiles in a folder of the user's cache, under a lock",
     "distdbg/collect/machine/recorder.py": "writes to torch's FIFO, which asks a rank for its recorder",
 }

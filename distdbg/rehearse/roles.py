@@ -32,7 +32,7 @@ class FormedGroup:
 
 
 def read_groups(text: str) -> tuple[FormedGroup, ...]:
-    """The lines that gpu_box_shadow.py writes."""
+    """The lines that gpu_box_ranks.py writes."""
     lines = map(json.loads, text.splitlines())
     found = (
         FormedGroup(str(line["name"]), tuple(sorted(line["ranks"])), bool(line.get("transfers"))) for line in lines

@@ -140,9 +140,9 @@ import os
 import torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("nccl")
 rank = dist.get_rank()
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 mesh = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("pp", "tp"))
 model = torch.nn.Linear(4096, 4096).cuda()
 fully_shard(model, mesh=mesh["tp"])
@@ -150,8 +150,10 @@ optimizer = torch.optim.AdamW(model.parameters())
 """
 
 
-def test_representatives_of_many_ranks_and_an_oom_of_the_last_stage(rehearse):
-    script = MESH + (
+@pytest.mark.parametrize("device", ["", ", device_id=torch.device('cuda', torch.cuda.current_device())"])
+def test_representatives_of_many_ranks_and_an_oom_of_the_last_stage(rehearse, device):
+    """With a device the groups of a mesh are parts of the first one's communicator."""
+    script = MESH.replace('("nccl")', f'("nccl"{device})') + (
         "for step in range(3):\n"
         "    batch = torch.randn(64 if mesh['pp'].get_local_rank() == 0 else 500_000, 4096, device='cuda')\n"
         "    model(batch).sum().backward()\n"
@@ -164,6 +166,21 @@ def test_representatives_of_many_ranks_and_an_oom_of_the_last_stage(rehearse):
     assert set(found["ran_out"]) & {32, 63} and not set(found["ran_out"]) & {0, 31}, done
     cause = next(f for f in report["findings"] if f["explained_by"] is None)
     assert cause["id"] == "cuda-oom" and f"train.py:{line}" in json.dumps(cause), cause
+
+
+def test_objects_of_a_rank_that_is_not_run_are_refused(rehearse):
+    """Stages of a pipeline send each other the shapes of what they will send."""
+    script = MESH + (
+        "from torch.distributed.pipelining import PipelineStage, ScheduleGPipe\n"
+        "device, group = torch.device('cuda'), mesh['pp'].get_group()\n"
+        "stage = PipelineStage(model, mesh['pp'].get_local_rank(), 2, device, group=group)\n"
+        "schedule = ScheduleGPipe(stage, 2, loss_fn=lambda a, b: (a - b).sum())\n"
+        "schedule.step(target=torch.randn(64, 4096, device='cuda'))\n"
+    )
+    done, report = rehearse(script, "--nodes", "4", "--ranks", "7")
+    (cause,) = [f for f in report["findings"] if f["explained_by"] is None]
+    assert (done.code, cause["id"], cause["ranks"]) == (1, "rank-exception", [7]), done
+    assert "rank 3 is not run" in cause["summary"] and "--ranks" in cause["summary"], cause
 
 
 def test_chosen_ranks_that_differ(rehearse):

@@ -42,6 +42,9 @@ _NO_WORDS = re.compile(
 )
 #: What Python raises where it is connected to a child that has ended.
 _CHILD_IS_GONE = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError", "FileNotFoundError"}
+#: Unpickling in these frames reads what another process sent: a rank, or the parent of a child process.
+_RECEIVES_PICKLES = {Activity.PICKLING, Activity.CHILD}
+_DAMAGED_FILE = "checkpoint-not-atomic"
 #: As torch reports a worker's death where nothing else came first.
 _WORKER_DIED = "RuntimeError: DataLoader worker (pid(s) 0) exited unexpectedly"
 _IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
@@ -158,24 +161,34 @@ def _telling(
     chain: tuple[ParsedException, ...], noticed: bool
 ) -> tuple[ParsedException, KnownMessage | None, bool, str]:
     """Of a chain the exception that tells most, its kind, whether it is a consequence, and what is not certain."""
-    last, known = chain[-1], recognise(subject(chain[-1]))
+    last, known = chain[-1], _recognise(chain[-1])
     if _is_communication(last, known):
-        own = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
+        own = next((e for e in chain[:-1] if not _is_communication(e, _recognise(e))), None)
         if own is not None and own.type not in _ORDINARY and chain[1].link == "context" and not noticed:
             # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
             doubt = f"a communication error followed while it was being handled ({plain_name(last.type)})"
-            return own, recognise(subject(own)), False, doubt
+            return own, _recognise(own), False, doubt
         return last, known, True, ""
     first = chain[0]
-    if first is not last and _is_communication(first, recognise(subject(first))):
+    if first is not last and _is_communication(first, _recognise(first)):
         return last, known, True, f"it was raised while handling {first.type}: {first.first_line}"
     for error, follower in zip(chain[-2::-1], chain[:0:-1], strict=True):
         if follower.link != "cause":
             break
-        better = recognise(subject(error))
+        better = _recognise(error)
         if better is not None and (known is None or better.finding != "rank-exception"):
             last, known = error, better
     return last, known, False, ""
+
+
+def _recognise(error: ParsedException) -> KnownMessage | None:
+    """Return the known message of an exception. Bytes that another process sent are not a damaged file."""
+    known = recognise(subject(error))
+    if known is not None and known.finding == _DAMAGED_FILE and error.frames:
+        innermost = error.frames[-1]
+        if activity_of(innermost.file, innermost.function) in _RECEIVES_PICKLES:
+            return None
+    return known
 
 
 def _lost_worker(error: ParsedException) -> KnownMessage | None:

@@ -105,7 +105,7 @@ def _install(torch: str, root: Path) -> None:
 
 
 #: What a process with simulated devices imports with torch.
-BESIDE_TORCH = ("gpu_box_shadow.py", "gpu_box_no_values.py")
+BESIDE_TORCH = ("gpu_box_shadow.py", "gpu_box_no_values.py", "gpu_box_ranks.py")
 
 
 def _register_shadow(box: Path) -> None:
