@@ -139,7 +139,8 @@ def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
     lead = findings[0]
     named = {rank for finding in findings for rank in finding.ranks}
     silent = [rank.rank for rank in evidence.ranks if rank.rank not in named and rank.exit_code != 0]
-    words = "Why is not known: no rank shows an error of its own."
+    subject = "no rank" if evidence.has_all_ranks else "no rank that was read"
+    words = f"Why is not known: {subject} shows an error of its own."
     if silent:
         words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
     return [replace(lead, confidence="possible", cause=f"{lead.cause} {words}"), *findings[1:]]

@@ -100,6 +100,8 @@ class Dump:
     world_size: int | None = None
     ranks: Mapping[int, RankDump] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
+    #: `ranks` and `missing` are all ranks of the job; False if nothing that was read gives the job's size
+    has_all_ranks: bool = True
     #: text of the scripts that stacks name, by the path that they had
     sources: Mapping[str, str] = field(default_factory=dict)
     signatures: Signatures = field(default_factory=Signatures)

@@ -303,6 +303,12 @@ class RunEvidence:
         return jsonl.world_size(topology) if isinstance(topology, dict) else None
 
     @property
+    def has_all_ranks(self) -> bool:
+        """Whether `ranks` are known to be all ranks of the job: logs of some ranks do not give its size."""
+        complete = self.dump is None or self.dump.has_all_ranks
+        return complete and len(self.ranks) >= (self.world_size or 0)
+
+    @property
     def asked_to_end_at(self) -> float | None:
         """When a person, or the end of another node, first asked any node to end; epoch seconds."""
         events = (*self.events, *(pair for node in self.nodes for pair in node.events))

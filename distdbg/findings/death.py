@@ -187,4 +187,18 @@ ENTRIES = (
         remedy="Give the container more (--shm-size, --ipc=host), lower num_workers or prefetch_factor.",
         source="https://github.com/pytorch/pytorch/issues/5040",
     ),
+    FindingDoc(
+        id="watchdog-stuck",
+        severity="error",
+        title="the watchdog thread of ProcessGroupNCCL got stuck",
+        meaning="torch's heartbeat monitor ends a process whose watchdog thread makes no progress for some minutes. No "
+        "collective timed out: a call of CUDA or NCCL in this process did not return, or another thread held the GIL "
+        "in such a call.",
+        how_seen="The heartbeat monitor's words in the rank's log. If a collective of the same rank timed out before, "
+        "the watchdog got stuck while it ended NCCL, and only the timeout is reported.",
+        remedy="Take the stacks of all threads of that process the next time (`distdbg hang-dump`, or `gdb -p PID`), "
+        "and look for CUDA errors and Xid messages of its GPU. Raise TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only if the call "
+        "is known to return later.",
+        source="https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+    ),
 )

@@ -309,7 +309,8 @@ class ForeignFiles:
 
     def _dump(self, base: Dump | None) -> Dump:
         found = {rank: self._rank(rank, had, base) for rank, had in sorted(self._ranks.items())}
-        everybody = {r for had in self._ranks.values() if had.recorder for r in _everybody(had.recorder)}
+        recorders = [had.recorder for had in self._ranks.values() if had.recorder is not None]
+        everybody = {rank for recorder in recorders for rank in _everybody(recorder)}
         known = (base.ranks.keys() | base.missing.keys() if base else set()) | found.keys()
         missing = dict.fromkeys(everybody - known, "no file of it was given")
         if base is not None:
@@ -327,7 +328,10 @@ class ForeignFiles:
                 "no line of a watchdog of theirs was read",
             )
         t = max((look.t for rank in found.values() for look in rank.looks), default=0.0)
-        return Dump("", t, "asked", None, size or None, found, dict(sorted(missing.items())), {}, self.signatures)
+        return Dump(
+            "", t, "asked", world_size=size or None, ranks=found, missing=dict(sorted(missing.items())),
+            has_all_ranks=any(map(_lists_all_ranks, recorders)), signatures=self.signatures,
+        )  # fmt: skip
 
     def _rank(self, number: int, had: _RankEvidence, base: Dump | None) -> RankDump:
         before = base.ranks.get(number) if base else None
@@ -364,6 +368,10 @@ def _of_another_job(rank: int, log: RecorderLog) -> str:
     if not world or rank in world:
         return ""
     return f"its name says rank {rank}, but the ranks of its default group are {fold_ranks(world)}"
+
+
+def _lists_all_ranks(log: RecorderLog) -> bool:
+    return any(group.ranks for group in log.groups.values() if group.description == "default_pg")
 
 
 def _everybody(log: RecorderLog) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def evidence_of(dump: Dump, job: Mapping[str, Any], unknown: list[Unknown]) -> R
         pids = ", ".join(str(pid) for pid in doubles[:8])
         unknown = [*unknown, Unknown(f"what pid {pids} is", "it has the rank of a process that was started before it")]
     unknown = [*unknown, *unseen(dump, recorders=True)]
-    everybody = tuple(range(size)) if size else ()
+    everybody = tuple(range(size)) if size and dump.has_all_ranks else ()
     words = job.get("argv")
     argv = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     numbers = sorted({*dump.ranks, *dump.missing})

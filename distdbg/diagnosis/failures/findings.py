@@ -87,7 +87,7 @@ def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
     """Return `rank 3`, `ranks 0-2`, `128 ranks (3,11,19,…)`; `both ranks` or `all 8 ranks` if the job has no others."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    if len(ranks) == evidence.world_size:
+    if len(ranks) == evidence.world_size and evidence.has_all_ranks:
         return "both ranks" if len(ranks) == 2 else f"all {len(ranks)} ranks"
     folded = fold_ranks(ranks)
     if len(folded) <= _MOST_NAMED:

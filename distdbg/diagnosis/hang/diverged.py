@@ -122,7 +122,10 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     subject = who(evidence, found.ranks)
     if not found.others:
         apart = f"{_why_no_few(found)}{_because(found)}"
-        return f"{subject} are in different collectives{apart}: {_sides(hang, found)}"
+        different = "different collectives"
+        if found.kind is Kind.SHAPE:
+            different = "one collective with different sizes or types"
+        return f"{subject} are in {different}{apart}: {_sides(hang, found)}"
     verb = "is" if len(found.ranks) == 1 else "are"
     if found.kind is Kind.RANK_CONDITIONAL:
         return f"{subject} {verb} alone in another collective{_because(found)}: {_sides(hang, found)}"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.hang._stuck import citations, since, waited
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.waits.graph import Wait
-from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
@@ -23,7 +22,7 @@ def network_cut(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
         return
     for wait in hang.complete:
-        if wait.sequence is None or not _all_read(hang, wait) or (wait.on_device and not wait.started):
+        if wait.sequence is None or not hang.has_all_members(wait) or (wait.on_device and not wait.started):
             continue
         yield Finding(
             id="network-cut",
@@ -66,9 +65,3 @@ def _cut_off(evidence: RunEvidence) -> Iterable[Finding]:
             cause_class=CauseClass.KILLED_OR_OOM,
             first_seen=t - seconds if t is not None else None,
         )
-
-
-def _all_read(hang: Hang, wait: Wait) -> bool:
-    """Of every member of the group it is known what it has begun."""
-    groups = [g for g in hang.groups if g.name == wait.group and set(wait.waiting) <= set(g.ranks)]
-    return all(rank in group.logs for group in groups for rank in group.ranks)

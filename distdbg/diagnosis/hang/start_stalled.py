@@ -41,7 +41,8 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         severity="warning",
         confidence="certain",
         summary=f"{_how_far(hang)}{_awaited(evidence, hang, awaited)}: {places(hang)}",
-        cause=f"{_stages(hang)}{_ports(hang)}No rank has made a step or a call of torch.distributed for "
+        cause=f"{_stages(hang)}{_ports(hang)}{_no_rank(hang).capitalize()} has made a step or a call of "
+        f"torch.distributed for "
         f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
         remedy=entry("start-stalled").remedy,
         ranks=ranks,
@@ -52,6 +53,10 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
     )
 
 
+def _no_rank(hang: Hang) -> str:
+    return "no rank" if not hang.dump.missing else "no rank that was read"
+
+
 def _how_far(hang: Hang) -> str:
     """Calls and backwards are few before a job's pace is known, or its steps are not those of an optimizer of torch."""
     pages = [page for had in hang.dump.ranks.values() if (page := had.last.page) is not None]
@@ -59,7 +64,7 @@ def _how_far(hang: Hang) -> str:
     made = [
         f"{count} {what}" for count, what in ((calls, "calls of torch.distributed"), (backwards, "backwards")) if count
     ]
-    return f"no rank goes on, after {' and '.join(made)}" if made else "no rank has begun to train"
+    return f"{_no_rank(hang)} " + (f"goes on, after {' and '.join(made)}" if made else "has begun to train")
 
 
 def _ports(hang: Hang) -> str:

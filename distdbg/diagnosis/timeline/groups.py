@@ -79,6 +79,7 @@ class _Members:
 
     def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
         self._records = records
+        self._has_all_ranks = dump.has_all_ranks
         self._everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
         users: dict[str, list[int]] = defaultdict(list)
         for rank, had in dump.ranks.items():
@@ -100,6 +101,6 @@ class _Members:
             number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
             if number == len(self.known):
                 self.known.append(members)
-        if told or default:
+        if told or (default and self._has_all_ranks):
             self.told.add((log.name, number))
         return number

@@ -34,8 +34,8 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Ranks that did the same. `ops` has None where a column was not begun. `open_s` is for how long its oldest open
-    operation is open, and `last` the number begun last (0: none)."""
+    """Ranks that did the same. `ops` has None for a column without a record: it was begun if its number is not larger
+    than `last`, the number begun last (0: none). `open_s` is for how long the oldest open operation is open."""
 
     ranks: RankSet
     hosts: tuple[str, ...]

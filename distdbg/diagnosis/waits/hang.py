@@ -123,6 +123,11 @@ class Hang:
         found = {self.places.get(rank, ModelPlace()) for wait in waits for rank in wait.waiting}
         return found.pop() if len(found) == 1 else ModelPlace()
 
+    def has_all_members(self, wait: Wait) -> bool:
+        """Whether it is known of every member of the wait's group which operations it has begun."""
+        groups = [g for g in self.groups if g.name == wait.group and set(wait.waiting) <= set(g.ranks)]
+        return all(group.told and rank in group.logs for group in groups for rank in group.ranks)
+
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
         return tuple(w for w in self.waits if wanted & set(w.awaited))

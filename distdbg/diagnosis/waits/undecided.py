@@ -41,10 +41,9 @@ def _unknown(because: str) -> Unknown:
 def _why(hang: Hang) -> str:
     if unread := _not_read(hang):
         return unread
-    if out_of_step := next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), ""):
-        return out_of_step
-    if apart := apart_by_port(hang):
-        return apart
+    out_of_step = next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), "")
+    if because := out_of_step or apart_by_port(hang) or _members_not_read(hang):
+        return because
     if any(wait.on_device and wait.started is None for wait in hang.complete):
         return (
             "every host has enqueued the operation and no device completes it, so one of the devices or the network "
@@ -63,6 +62,18 @@ def _not_read(hang: Hang) -> str:
         return f"every rank that was read has joined, and {_ranks(hang.unread)}, which were not read, may not have"
     unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _may_wait(hang, r)))
     return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had" if unread else ""
+
+
+def _members_not_read(hang: Hang) -> str:
+    """Name a wait of which it is not known whether all members have come; empty if there is none."""
+    wait = next((w for w in hang.complete if w.sequence is not None and not hang.has_all_members(w)), None)
+    if wait is None:
+        return ""
+    return (
+        f"{_ranks(wait.waiting)} wait{'s' if len(wait.waiting) == 1 else ''} in {wait.what}, and whether all other "
+        "members of the group have begun it is not known: collect the logs and the flight recorders of all ranks "
+        "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+    )
 
 
 def _out_of_step(hang: Hang, wait: Wait) -> str:

@@ -27,7 +27,9 @@ _MOST_TAIL = 64 << 10
 #: A launcher ends the other processes with these after one has failed; a person or a terminal ends all.
 _ORDERED = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 #: Known messages of NCCL's watchdog: a collective timed out.
-_WATCHDOG = {"nccl-timeout", "nccl-watchdog-terminated", "nccl-heartbeat"}
+_WATCHDOG = {"nccl-timeout", "nccl-watchdog-terminated", "nccl-dump-signal"}
+#: Known message of the heartbeat monitor, which ends a process whose watchdog is stuck.
+_WATCHDOG_STUCK = "nccl-watchdog-stuck"
 #: Known messages that `nic-fault` reads from NCCL's own lines, from all of them together.
 _OF_NIC = {"ib-completion", "ib-completion-other", "ib-async"}
 #: Horovod's report of ranks that did not submit a tensor, and how many lines below it can name them.
@@ -149,6 +151,8 @@ class Assembly:
             return False
         if known.id in _WATCHDOG:
             self._watched(source)
+        elif known.id == _WATCHDOG_STUCK:
+            return self._is_watched(source)
         elif known.finding in OUTSIDE:
             if known.id != _CHILD_FAILED or not file.exits:  # its table says more
                 self._of_launcher(file, source, event)
@@ -165,6 +169,10 @@ class Assembly:
         self._timed_out = True
         if source.rank is not None:
             self._of_rank(source.rank).ended_by_watchdog = True
+
+    def _is_watched(self, source: Source) -> bool:
+        """Whether a collective of this process timed out before: the watchdog that then aborts NCCL may get stuck."""
+        return self._of_rank(source.rank).ended_by_watchdog if source.rank is not None else self._timed_out
 
     def _of_launcher(self, file: LogFile, source: Source, event: Event) -> None:
         """What a scheduler or a launcher says of the job is no process's own error."""

@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from distdbg.evidence.ops import find
 from distdbg.evidence.stacks.threads import Frame
@@ -21,6 +22,10 @@ _FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
 LONGEST_NAME = 200
 #: Backends whose operations a host only enqueues.
+#: Parts of a coalesced operation that are shown to people.
+_MAX_PARTS_SHOWN = 4
+#: Parts of a coalesced operation that are compared between ranks.
+_MAX_PARTS_COMPARED = 4096
 ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
 
 
@@ -31,6 +36,8 @@ class Signature:
     operation: str
     must_agree: tuple[object, ...]
     sizes: str
+    #: the number of operations that are coalesced in this one
+    parts: int = 1
 
     @property
     def rooted(self) -> bool:
@@ -52,6 +59,7 @@ class Signatures:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
+        self._coalesced: dict[tuple[int, int], int] = {}
         self._histories: dict[tuple[int, int], array[int]] = {}
         self._members: dict[str, tuple[int, ...]] = {}
         self.known: list[Signature] = []
@@ -70,6 +78,31 @@ class Signatures:
         if number == len(self.known):
             self.known.append(signature)
         return number
+
+    def coalesce(self, begun: int, part: int) -> int:
+        """Return the signature of a coalesced operation: `begun`, the signature of its first parts, and one more part.
+
+        Each part must agree between ranks.
+        """
+        number = self._coalesced.get((begun, part))
+        if number is None:
+            number = self._coalesced[begun, part] = self._add_coalesced(begun, part)
+        return number
+
+    def _add_coalesced(self, begun: int, part: int) -> int:
+        first, added = self.known[begun], self.known[part]
+        if first.parts >= _MAX_PARTS_COMPARED:
+            return begun
+        operation = first.operation if first.operation == added.operation else "coalesced"
+        sizes = first.sizes
+        if first.parts < _MAX_PARTS_SHOWN:
+            sizes = f"{first.sizes} + {added.sizes}"
+        elif first.parts == _MAX_PARTS_SHOWN:
+            sizes = f"{first.sizes} + …"
+        # A digest, not the two numbers: readers in other processes number signatures differently.
+        content = repr((first.operation, first.must_agree, added.operation, added.must_agree))
+        digest = blake2b(content.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+        return self.add(Signature(operation, ("coalesced", digest), sizes, first.parts + 1))
 
     def shared(self, history: array[int]) -> array[int]:
         """The same array for all ranks that did the same: most of a job's ranks do."""

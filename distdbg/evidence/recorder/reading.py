@@ -171,12 +171,11 @@ class _Reading:
         if group is None or (sequence < group.last and entry.get("pg_id") != group.own):  # made again under its name
             group = self._groups[name, comm] = _GrowingGroup(name, description, comm, entry.get("pg_id"))
         elif sequence == group.last:  # parts of one coalesced call share a number, and its last entry has the events
-            group.done[-1] = done if entry["profiling_name"].endswith(_CLOSES) else group.done[-1] & done
+            self._add_part(group, entry, done=done)
             return
         started = entry["state"] == "started" or bool(entry.get("time_discovered_started_ns"))
-        sizes, types = entry["input_sizes"], entry["input_dtypes"]
         duration = entry.get("duration_ms")
-        number = self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
+        number = self._signature_of(entry)
         group.created.append(created)
         group.sequence.append(sequence)
         group.signature.append(number)
@@ -186,6 +185,18 @@ class _Reading:
         if not done and group.frames is None:
             group.frames = entry.get("frames") or ()
         group.last = sequence
+
+    def _add_part(self, group: _GrowingGroup, entry: Mapping[str, Any], *, done: bool) -> None:
+        """Add an entry with the number of the group's newest operation: one more part of it, or its end."""
+        if entry["profiling_name"].endswith(_CLOSES):
+            group.done[-1] = done
+        else:
+            group.done[-1] &= done
+            group.signature[-1] = self._signatures.coalesce(group.signature[-1], self._signature_of(entry))
+
+    def _signature_of(self, entry: Mapping[str, Any]) -> int:
+        sizes, types = entry["input_sizes"], entry["input_dtypes"]
+        return self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
 
     def finish(self) -> RecorderLog:
         groups = {(g.name, g.comm): g.finish(self._signatures) for g in self._groups.values() if g.sequence}

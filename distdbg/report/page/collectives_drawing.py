@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
-from distdbg.report.text.collectives_text import group_words, lane_words, letter
+from distdbg.report.text.collectives_text import group_words, lane_words, letter, was_begun
 from distdbg.report.wording import duration, ranks_words
 
 WIDTH = 1070.0
@@ -75,7 +75,13 @@ def _draw(timeline: GroupTimeline, culprits: RankSet) -> GroupDrawing:
     for number, lane in enumerate(lanes):
         y = _TOP + number * ROW
         bars = [
-            _bar(op, n, timeline, y, (step, _offset(op, n, lane, begins) / max(spread, _LEAST_SPREAD_S) if op else 0.0))
+            _bar(
+                op,
+                n,
+                timeline,
+                lane,
+                (y, step, _offset(op, n, lane, begins) / max(spread, _LEAST_SPREAD_S) if op else 0),
+            )
             for n, op in enumerate(lane.ops)
         ]
         title = f"{ranks_words(lane.ranks, 400)} on {', '.join(lane.hosts[:6])}"
@@ -119,12 +125,15 @@ def _first(timeline: GroupTimeline) -> list[float]:
     return [min((op.t for op in column if op is not None), default=0.0) for column in columns]
 
 
-def _bar(op: Op | None, number: int, timeline: GroupTimeline, y: float, at: tuple[float, float]) -> OperationBar:
-    step, late = at
+def _bar(
+    op: Op | None, number: int, timeline: GroupTimeline, lane: Lane, at: tuple[float, float, float]
+) -> OperationBar:
+    y, step, late = at
     x = _LABEL + number * step
     sequence = timeline.columns[number]
     if op is None:
-        return OperationBar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: not begun")
+        state = "begun, and not recorded which operation it was" if was_begun(lane, sequence) else "not begun"
+        return OperationBar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: {state}")
     shift = min(late, 1.0) * step * 0.45
     words = [f"#{sequence} {timeline.legend[op.what]}", "finished" if op.done else "begun and not finished"]
     words += ["differs from what other ranks called"] if op.odd else []

@@ -13,6 +13,7 @@ from distdbg.report.wording import counted, duration, ranks_words
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_LANES = 10
 _MOST_RANKS = 24
+_NOT_RECORDED = "?"
 
 
 def groups_lines(
@@ -36,11 +37,20 @@ def groups_lines(
 def notes(timelines: Sequence[GroupTimeline]) -> Iterator[str]:
     """How to read it: only what occurs is explained."""
     ops = [op for timeline in timelines for lane in timeline.lanes for op in lane.ops]
+    empty_cells = {
+        was_begun(lane, sequence)
+        for timeline in timelines
+        for lane in timeline.lanes
+        for op, sequence in zip(lane.ops, timeline.columns, strict=True)
+        if op is None
+    }
     words = []
     if any(op is not None and not op.done for op in ops):
         words.append("[a] begun and not finished")
-    if any(op is None for op in ops):
+    if False in empty_cells:
         words.append("· not begun")
+    if True in empty_cells:
+        words.append(f"{_NOT_RECORDED} begun, and not recorded which operation it was")
     if any(op is not None and op.odd for op in ops):
         words.append("! differs from what other ranks called")
     if any(op is not None and op.late_s for op in ops):
@@ -72,7 +82,10 @@ class _GroupText:
             for lane in shown
         ]
         wide = max([cells(name) for name in names] + [3])
-        grid = [[self._cell(op) for op in lane.ops] for lane in shown]
+        grid = [
+            [self._cell(op, lane, sequence) for op, sequence in zip(lane.ops, timeline.columns, strict=True)]
+            for lane in shown
+        ]
         states = [lane_words(lane, timeline) for lane in shown]
         room = self.screen.width - wide - 6 - max(map(len, states), default=0)
         first = _fitting(timeline.columns, grid, room)
@@ -87,9 +100,9 @@ class _GroupText:
                 "  ", [("dim", f"{self.symbols.more} and {counted(len(lanes) - len(shown), 'more row')}")]
             )
 
-    def _cell(self, op: Op | None) -> str:
+    def _cell(self, op: Op | None, lane: Lane, sequence: int) -> str:
         if op is None:
-            return self.symbols.absent
+            return _NOT_RECORDED if was_begun(lane, sequence) else self.symbols.absent
         word = ("!" if op.odd else "") + letter(op.what) + (f"+{op.late_s:.1f}" if op.late_s else "")
         return word if op.done else f"[{word}]"
 
@@ -115,6 +128,11 @@ def lane_words(lane: Lane, timeline: GroupTimeline) -> str:
     if lane.last < newest:
         words.append(f"has begun {newest - lane.last} fewer" if lane.last else "has begun none")
     return ", ".join(words)
+
+
+def was_begun(lane: Lane, sequence: int) -> bool:
+    """Return whether the ranks of a lane have begun an operation of which the lane has no record."""
+    return sequence <= lane.last
 
 
 def letter(number: int) -> str:

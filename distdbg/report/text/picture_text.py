@@ -26,9 +26,10 @@ def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str
 
 
 def one_stack(picture: Picture) -> str:
-    """Return what a tree without branches means; empty if the stacks of the ranks differ."""
+    """Return what a tree without branches means; empty if the stacks of the ranks differ, or no rank has one."""
     ranks = picture.tree.ranks
-    if picture.tree.classes != 1 or len(ranks) < 2:
+    has_stacks = any(entry.kind != "words" for _, branch in picture.tree.leaves() for entry in branch.entries)
+    if picture.tree.classes != 1 or len(ranks) < 2 or not has_stacks:
         return ""
     known = any(timeline.stuck for timeline in picture.timelines)
     below = " Their collectives, below, show how far each one is." if known else ""

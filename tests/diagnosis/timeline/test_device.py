@@ -1,5 +1,7 @@
 """Which operation each device waits in, and whose device is at fault, by made recorders of NCCL."""
 
+from dataclasses import replace
+
 from distdbg.diagnosis.timeline.device import open_operations, stuck_devices
 from distdbg.diagnosis.timeline.groups import groups
 from distdbg.evidence.recorder.log import Signatures
@@ -23,9 +25,10 @@ def log(signatures, *operations, group="0", started=(), name="all_reduce"):
     return read_recorder({"version": "2.10", "pg_config": {}, "entries": entries}, signatures)
 
 
-def stuck(**logs):
+def stuck(*, has_all_ranks=True, **logs):
     """`r0=…`: by rank, the recorder. The ranks whose device is at fault."""
     dump = made_dump({int(name[1:]): rank_dump(int(name[1:]), (), recorder=one) for name, one in logs.items()})
+    dump = replace(dump, has_all_ranks=has_all_ranks)
     known = groups(dump, {})
     return sorted(stuck_devices(known, open_operations(dump, known), SIGNATURES))
 
@@ -42,6 +45,18 @@ def test_a_device_that_alone_does_not_start():
     )
     waits.groups["0", "nccl"].started = False
     assert stuck(r0=begun, r1=waits, r2=begun) == [1]
+
+
+def test_unknown_job_size_leaves_unread_ranks_unjudged():
+    """Another rank may not have come, unless one device has completed the operation."""
+    begun, waits = (
+        log(SIGNATURES, (1, True), (2, False), started=(1, 2)),
+        log(SIGNATURES, (1, True), (2, False), started=(1,)),
+    )
+    waits.groups["0", "nccl"].started = False
+    assert stuck(r0=begun, r1=waits, has_all_ranks=False) == []
+    done = log(SIGNATURES, (1, True), (2, True))
+    assert stuck(r0=done, r1=waits, has_all_ranks=False) == [1]
 
 
 def test_a_device_that_waits_in_a_broadcast_is_not_at_fault():

@@ -216,3 +216,19 @@ def test_two_watchdogs_that_throw_at_once_are_no_error_of_their_rank(tmp_path):
         (tmp_path / f"rank{rank}.log").write_text(text)
     roots, report = verdict(tmp_path)
     assert "rank-exception" not in {root[0] for root in roots}, report
+
+
+def test_sizes_that_differ_inside_coalesced_operations(tmp_path):
+    """The first part of the number is alike on both ranks; the second is not."""
+    pg_config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    for rank, size in ((0, [7, 7]), (1, [6, 6])):
+        parts = [
+            entry(2, "started") | {"profiling_name": "nccl:_broadcast_oop", "input_sizes": [sizes]}
+            for sizes in ([6, 6], size)
+        ]
+        ends = entry(2, "started") | {"profiling_name": "nccl:ALLGATHER_coalesced", "input_sizes": [[]]}
+        written = {"version": "2.10", "pg_config": pg_config, "entries": [entry(1, "completed"), *parts, ends]}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_text(json.dumps(written))
+    roots, report = verdict(tmp_path)
+    assert [root[:2] for root in roots] == [("collective-shape-mismatch", (0, 1))], report
+    assert all(size in report.findings[0].summary for size in ("[7, 7]", "[6, 6]"))

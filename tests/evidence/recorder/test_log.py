@@ -53,6 +53,41 @@ def test_parts_of_one_coalesced_call_are_one():
     assert (list(log.sequence), bytes(log.done)) == ([1, 2], b"\0\0")
 
 
+def coalesced(*sizes):
+    return [entry(1, "nccl:_broadcast_oop", sizes=(size,)) for size in sizes] + [
+        entry(1, "nccl:ALLGATHER_coalesced", sizes=((),))
+    ]
+
+
+def test_each_part_of_a_coalesced_call_must_agree():
+    def signature(signatures, *sizes):
+        return read_recorder(dump(*coalesced(*sizes)), signatures).groups["0", "nccl"].signature[0]
+
+    signatures = Signatures()
+    numbers = [signature(signatures, *sizes) for sizes in (((6,), (7,)), ((6,), (7,)), ((6,), (6,)), ((7,), (6,)))]
+    assert numbers[0] == numbers[1] and len(set(numbers)) == 3
+    assert signatures[numbers[0]].operation == signatures[numbers[2]].operation == "broadcast"
+    assert "[6]" in signatures[numbers[0]].sizes and "[7]" in signatures[numbers[0]].sizes
+
+
+def test_coalesced_signatures_agree_across_processes():
+    """The senders have numbered their signatures differently."""
+    receiver = Signatures()
+    numbers = []
+    for before in ((), (entry(1), entry(1, sizes=((9,),)))):
+        sender = Signatures()
+        read_recorder(dump(*before), sender)
+        log = read_recorder(dump(*coalesced((6,), (7,))), sender)
+        head, _, body = pack(log, sender, 0).partition(b"\n")
+        numbers.append(Unpacker(receiver).unpack(json.loads(head), body).groups["0", "nccl"].signature[0])
+    assert numbers[0] == numbers[1]
+
+
+def test_thousands_of_coalesced_parts_are_read_quickly():
+    log = read_recorder(dump(*coalesced(*[(n,) for n in range(20_000)])), signatures := Signatures())
+    assert len(str(signatures[log.groups["0", "nccl"].signature[0]])) < 200
+
+
 def test_fields_that_may_differ_share_a_number():
     signatures = Signatures()
     one = read_recorder(dump(entry(1, "nccl:gather", sizes=((2,),)), entry(2, sizes=((3,),))), signatures)

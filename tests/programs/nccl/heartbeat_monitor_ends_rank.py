@@ -2,7 +2,7 @@
 
 Fault: driver-blocked at=200 rank=1
 Options: --hang-timeout 600
-Verdict: nccl-error; ranks: 1; says: got stuck
+Verdict: watchdog-stuck; ranks: 1; says: got stuck
 
 What keeps the watchdog is not in its lines. A rank that only waits, with a full queue, can look the same.
 """

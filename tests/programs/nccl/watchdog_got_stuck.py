@@ -2,7 +2,7 @@
 
 Fault: driver-blocked at=200 rank=1
 Options: --on-hang report
-Verdict: stuck-in-native|collective-not-joined|nccl-error; ranks: 1
+Verdict: stuck-in-native|collective-not-joined|watchdog-stuck; ranks: 1
 """
 
 import os
