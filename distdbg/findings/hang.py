@@ -148,7 +148,8 @@ ENTRIES = (
         "thread of that process can run either: signal handlers, loggers and watchdogs written in Python are "
         "silent.",
         how_seen="The stack ends in a call that is no communication; the process waits in a system call that Python "
-        "itself does not use here, or burns CPU at one place in both looks.",
+        "itself does not use here, or burns CPU at one place in both looks. In a debugger's stacks of some ranks also "
+        "a wait for the device, if no rank that was read does something else.",
         remedy="`distdbg hang-dump --native` shows the C frames. Regular expressions that backtrack, tokenizers, "
         "image codecs and locks taken before a fork are the usual ones.",
         source="https://docs.python.org/3/c-api/init.html#thread-state-and-the-global-interpreter-lock",

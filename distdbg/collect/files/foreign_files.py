@@ -24,11 +24,12 @@ from distdbg.evidence.logs.job import LogReader
 from distdbg.evidence.logs.process import LoggedProcess
 from distdbg.evidence.logs.rank_names import NameFacts, facts_of_name, rank_of_name
 from distdbg.evidence.logs.watchdog import Watchdogs
+from distdbg.evidence.native_frames import outermost_wait
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.stacks.gdb_text import is_gdb_text, read_gdb_text
 from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
-from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
+from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread, read_threads
 from distdbg.model import Unknown, fold_ranks
 from distdbg.protocol.dump import ProcessState
 
@@ -205,9 +206,12 @@ class ForeignFiles:
         self._seen_stacks = True
         because = "the rank of these stacks is not known: its name does not end in a rank"
         for pid in list(dict.fromkeys(thread.pid for thread in threads))[:_MOST_NAMED]:
-            main = next(t for t in threads if t.pid == pid)
+            main = judged_thread(threads, pid) or next(t for t in threads if t.pid == pid)
             at = next(iter(main.user_frames), None) or next(iter(main.frames), None)
-            self._lost(f"the rank of process {pid} in {name}, which is at {at}", because)
+            place = f"is at {at}"
+            if not main.user_frames and (wait := outermost_wait((f.function, f.library) for f in main.frames)):
+                place = f"waits for {wait[0].value} in {wait[1]}"
+            self._lost(f"the rank of process {pid} in {name}, which {place}", because)
 
     # -- text -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from distdbg.diagnosis.waits.hang import PASSES, Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.store_keys import said_of_setters
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
-from distdbg.model import CauseClass, Confidence, Finding, FindingDoc
+from distdbg.model import CauseClass, Confidence, Finding, FindingDoc, grouped
 
 #: The other ways in which a culprit can stand have rules of their own.
 _IDS = {
@@ -33,9 +33,33 @@ def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
         return
+    yield from _at_devices(evidence, hang)
     for culprit in hang.culprits:
         if culprit.standing.doing in _IDS and not (hang.starting and culprit.standing.doing in PASSES):
             yield _finding(evidence, hang, culprit, entry(_IDS[culprit.standing.doing]))
+
+
+def _at_devices(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
+    """Stacks of some ranks of a job, all of which wait for their devices: what each one waits in, and no culprit."""
+    for wait in hang.complete:
+        standings = [hang.standings[rank] for rank in wait.waiting]
+        if hang.dump.has_all_ranks or not wait.by_stacks or not all(standing.native_call for standing in standings):
+            continue
+        phrases = grouped((standing.phrase, standing.rank) for standing in standings)
+        yield Finding(
+            id="stuck-in-native",
+            severity="error",
+            confidence="possible",
+            summary="; ".join(f"{who(evidence, tuple(r))} {plural(phrase, r)}" for phrase, r in phrases.items()),
+            cause="The device does not finish what was queued before: a kernel that does not end, or a collective in "
+            "which another rank is missing. The stacks that were read do not show which.",
+            remedy="Take the stacks and the flight recorders of all ranks (`distdbg hang-dump`), and look for CUDA "
+            "errors and Xid messages of the GPU.",
+            ranks=wait.waiting,
+            nodes=hosts(evidence, wait.waiting),
+            evidence=citations(hang, wait.waiting, ()),
+            cause_class=CauseClass.STUCK,
+        )
 
 
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDoc) -> Finding:

@@ -10,6 +10,7 @@ from distdbg.diagnosis.timeline.seen import CHILD, LOCKS, MANY, Seen
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
+from distdbg.evidence.native_frames import NativeWait
 from distdbg.evidence.stacks.classes import idle, since_birth
 from distdbg.evidence.stacks.store_calls import HOLE
 from distdbg.evidence.stacks.threads import Frame, Thread
@@ -19,7 +20,6 @@ ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect",
            "recvfrom", "sendmsg", "recvmsg", "fcntl", "flock", "fsync", "fdatasync", "openat"}  # fmt: skip
 _SIGNALS = {"pause", "rt_sigtimedwait", "rt_sigsuspend"}
 _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get\(|\.put\(")
-_NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
 #: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
 _ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
 _HANDLES = re.compile(r"(?:^|\.)handle$")
@@ -29,7 +29,8 @@ _MOST_KEYS = 4
 
 def standing(seen: Seen) -> Standing:
     """Of a rank whose main thread has a stack and is in no communication."""
-    found = _loader(seen) or _store(seen) or outside.standing(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+    found = _loader(seen) or _store(seen) or outside.standing(seen) or _lock(seen) or _io(seen)
+    found = found or _debugged_native(seen) or _own_code(seen)
     return outside.with_ended_children(seen, found)
 
 
@@ -107,8 +108,9 @@ def _lock(seen: Seen) -> Standing | None:
     if seen.library and seen.library[0].activity is Activity.LOGGING and _HANDLES.search(seen.library[0].function):
         # from Python 3.13 on it enters the lock itself
         return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}{where}")
-    if _NATIVE_LOCK.search(seen.native) or (not seen.native and _LOCK_LINE.search(seen.line)):
-        return seen.stands(Doing.LOCK, f"waits for a lock{where}", sure=bool(seen.native))
+    native_lock = not seen.native_waits.isdisjoint((NativeWait.LOCK, NativeWait.GIL))
+    if native_lock or (not seen.native_frames and _LOCK_LINE.search(seen.line)):
+        return seen.stands(Doing.LOCK, f"waits for a lock{where}", sure=native_lock)
     return None
 
 
@@ -116,7 +118,7 @@ def _store(seen: Seen) -> Standing | None:
     """Of torch.distributed: in C++, which no other rank's operation ends."""
     call = seen.store_call
     if call is None:
-        return seen.stands(Doing.IO, "waits for a key of a store") if "TCPStore" in seen.native else None
+        return seen.stands(Doing.IO, "waits for a key of a store") if NativeWait.STORE in seen.native_waits else None
     keys = call.keys(seen.users[0].variables)
     many = "s" if len(keys) > 1 else ""
     known = not any(HOLE in key for key in keys)
@@ -144,6 +146,14 @@ def _io(seen: Seen) -> Standing | None:
     elif seen.call in MANY and not seen.busy and "sleep" not in seen.line:
         words = f"waits in {seen.call} for a socket, a pipe or a file"
     return seen.stands(Doing.IO, words) if words else None
+
+
+def _debugged_native(seen: Seen) -> Standing | None:
+    """A debugger's stack ends in native code; libraries that only pass a call on, such as libc, do not count."""
+    called = next((f for f in seen.native_frames if not f.passes_on), None) if seen.unseen else None
+    if called is None:
+        return None
+    return seen.stands(Doing.NATIVE, f"is in native code of {called.library} ({called.function})", sure=False)
 
 
 def _own_code(seen: Seen) -> Standing:

@@ -12,6 +12,7 @@ from distdbg.diagnosis.timeline.seen import CHILD, MANY, READS_DEVICE, Seen, par
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity, Origin
+from distdbg.evidence.native_frames import NativeWait, outermost_wait
 from distdbg.evidence.ops import COLLECTIVE, RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
@@ -20,7 +21,8 @@ from distdbg.protocol.dump import SLEEP
 _TRANSFERS, _COLLECTIVES = of_kind(SEND, RECEIVE), of_kind(COLLECTIVE)
 _NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
-_NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
+#: A native function that waits for one of these may wait for other ranks.
+_NATIVE_COLLECTIVE = {NativeWait.RANKS, NativeWait.GROUP_SETUP, NativeWait.GROUP_END, NativeWait.DEVICE}
 
 
 def stand(rank: RankDump, record: RankRecord | None, dump: Dump, *, delegates: bool = True) -> Standing:
@@ -132,14 +134,31 @@ def _silent_communication(seen: Seen) -> Standing | None:
     """Waits that leave no frame of torch.distributed: backward, Work.wait(), a synchronisation of the device."""
     if seen.call in host_side.ON_FILE | CHILD | SLEEP or seen.store_call is not None:
         return None
-    if "SendWork" in seen.native or "RecvWork" in seen.native:
-        return _transfer(seen, "send" if "SendWork" in seen.native else "recv", None)
-    native = _NATIVE_COLLECTIVE.search(seen.native) is not None
+    if transfers := seen.native_waits & {NativeWait.SEND, NativeWait.RECEIVE}:
+        return _transfer(seen, "send" if NativeWait.SEND in transfers else "recv", None)
+    if seen.unseen and (native_call := seen.native_call) is not None and native_call[0].of_device:
+        return _at_device(seen, *native_call)
+    native = not seen.native_waits.isdisjoint(_NATIVE_COLLECTIVE)
     if (native and (seen.open or seen.unrecorded)) or (seen.open and _torch_waits(seen)):
         return _collective(seen, _function(seen))
     if seen.unrecorded and _function(seen) != "wait" and _torch_waits(seen):
         return _collective(seen, _function(seen), sure=False)
-    return _by_the_line(seen) if seen.device or not seen.native else None
+    return _by_the_line(seen) if seen.device or not seen.native_frames else None
+
+
+def _at_device(seen: Seen, wait: NativeWait, call: str) -> Standing:
+    """A debugger's stack shows that the host waits for its device, and not in which operation the device is."""
+    aborting = [
+        thread for thread in seen.threads
+        if thread is not seen.main
+        and (other := outermost_wait((f.function, f.library) for f in thread.frames if f.native)) is not None
+        and other[0] is NativeWait.GROUP_END
+    ]  # fmt: skip
+    doubt = "probably " if wait is NativeWait.DRIVER else ""
+    phrase = f"waits {doubt}for its device in {call}"
+    if aborting:
+        phrase += f", while its {_name(aborting[0])} ends a communicator of NCCL"
+    return replace(seen.stands(Doing.COLLECTIVE, phrase, "wait", sure=False), native_call=call)
 
 
 def _by_the_line(seen: Seen) -> Standing | None:
@@ -163,7 +182,7 @@ def _in_distributed(seen: Seen) -> bool:
 
 def _torch_waits(seen: Seen) -> bool:
     """Without C frames: torch's own Python code was left for C++, which sleeps."""
-    if (seen.native and not seen.device) or seen.locks:
+    if (seen.native_frames and not seen.device) or seen.locks:
         return False
     torchs = any(f.origin is Origin.TORCH for f in seen.library)
     return torchs and (seen.call == "futex" or seen.device or seen.idle)
@@ -219,7 +238,7 @@ def _gil(seen: Seen, own: Standing) -> Standing | None:
 
     A thread that computes, and so has the GIL at both looks, gives it away in between.
     """
-    if seen.holds_gil or (own.doing.waits_for_ranks and "take_gil" not in seen.native):
+    if seen.holds_gil or (own.doing.waits_for_ranks and NativeWait.GIL not in seen.native_waits):
         return None
     for thread in seen.other_threads(seen.rank.pid):
         later = next((t for t in seen.rank.last.threads if (t.pid, t.os_id) == (thread.pid, thread.os_id)), thread)

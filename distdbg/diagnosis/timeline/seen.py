@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
+from itertools import takewhile
 
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
 from distdbg.evidence.frames import Activity
+from distdbg.evidence.native_frames import NativeWait, native_wait_of, outermost_wait
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.store_calls import StoreCall, waiting_call
 from distdbg.evidence.stacks.threads import Frame, Thread
@@ -47,10 +49,9 @@ class Seen:
         #: a stack that somebody else took tells only whether the thread was on a CPU
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
-        native = rank.native_judged
-        names = [f.function for f in native.frames if f.native] if native else []
-        #: empty, too, where a stripped library gives addresses and no names
-        self.native = " ".join(names) if any(not name.startswith("0x") for name in names) else ""
+        self.native_frames = _native_frames(rank, self.main)
+        #: what its native frames wait for; empty if none is known
+        self.native_waits = {wait for f in self.native_frames if (wait := native_wait_of(f.function, f.library))}
         recorder = rank.recorder
         self.unrecorded = recorder is None
         #: no recorder says what its device waits in
@@ -85,8 +86,13 @@ class Seen:
         call = waiting_call(self.dump.sources.get(frame.file, ""), frame.line)
         if call is None or not call.is_of_a_store(frame.variables):
             return None
-        sure = call.receiver in frame.variables or "Store" in self.native
+        sure = call.receiver in frame.variables or NativeWait.STORE in self.native_waits
         return call if sure or self.call in MANY | {"restart_syscall"} else None
+
+    @property
+    def native_call(self) -> tuple[NativeWait, str] | None:
+        """What the outermost known native function waits for, and its name."""
+        return outermost_wait((f.function, f.library) for f in self.native_frames)
 
     @property
     def locks(self) -> bool:
@@ -132,7 +138,8 @@ class Seen:
         """The same rank by another thread, of which /proc was not asked."""
         seen = copy(self)
         seen.__dict__.pop("store_call", None)
-        seen.main, seen.call, seen.target, seen.native, seen.holders = thread, "", "", "", ()
+        seen.main, seen.call, seen.target, seen.holders = thread, "", "", ()
+        seen.native_frames, seen.native_waits = (), set()
         seen.library, seen.users = parts(thread.frames)
         seen.idle, seen.holds_gil, seen.keeps_gil = not thread.active, thread.holds_gil, False
         seen.line = self.dump.line(seen.users[0].file, seen.users[0].line) if seen.users else ""
@@ -142,6 +149,17 @@ class Seen:
         """Of a process, those that run the user's code beside the judged one: an idle thread of a pool does not."""
         others = (t for t in self.threads if t.pid == pid and not t.main and t != self.main and not t.ours)
         return [t for t in others if t.user_frames]
+
+
+def _native_frames(rank: RankDump, main: Thread | None) -> tuple[Frame, ...]:
+    """The frames of C code that the judged thread is in. A debugger's stack has them among the others, the innermost
+    first; libraries without symbols, which have addresses for names, are left out."""
+    sampled = rank.native_judged
+    frames = sampled.frames if sampled is not None else ()
+    if sampled is None and main is not None:
+        frames = tuple(takewhile(lambda frame: frame.native, main.frames))
+    native = tuple(frame for frame in frames if frame.native)
+    return native if any(not frame.function.startswith("0x") for frame in native) else ()
 
 
 def _locked_by(look: Look) -> tuple[int, ...]:

@@ -82,6 +82,8 @@ class Standing:
     key: str = ""
     #: names of its child processes that compute, where it waits for one
     busy: tuple[str, ...] = ()
+    #: the native function in which the host waits for its device, as a debugger's stack shows it; empty for none
+    native_call: str = ""
 
 
 def plural(phrase: str, ranks: Sequence[int]) -> str:

@@ -280,7 +280,9 @@ def _mismatch(
 
 def _done_by_peers(standings: Mapping[int, Standing], known: Iterable[Group]) -> list[int]:
     """Ranks that only their recorder says to wait, in what a peer has finished: gloo takes note of an end late."""
-    alone = [r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not s.frames and not s.sure]
+    alone = [
+        r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not (s.frames or s.sure or s.native_call)
+    ]
     return [rank for rank in alone if not any(_waits_in(rank, group) for group in known)]
 
 

@@ -36,9 +36,12 @@ _LONGEST = 8_000
 
 
 def is_gdb_text(text: str) -> bool:
-    """A frame `#0` below a thread or a command of gdb's, or what py-bt prints."""
+    """A frame `#0` below a thread or a command of gdb's or at the begin of the text, or what py-bt prints."""
     lines = [line.removeprefix("(gdb) ") for line in text.split("\n")]
-    named = any(_THREAD.match(line) or _PROCESS.match(line) or line.startswith(_SAYS) for line in lines)
+    first = next(filter(str.strip, lines), "")
+    named = first.startswith("#0 ") or any(
+        _THREAD.match(line) or _PROCESS.match(line) or line.startswith(_SAYS) for line in lines
+    )
     return _FIRST in lines or (named and any(line.startswith("#0 ") and _frame(line) for line in lines))
 
 
