@@ -14,6 +14,8 @@ from distdbg.model import Finding, grouped
 _OWN = ("module", "before", "near", "data", "loss", "losses")
 #: Nothing is learnt, or the weights themselves are bad.
 _FATAL = ("weights", "losses")
+#: Keys of a tensor's statistics that count values which are not finite, and how people write these.
+_BAD_VALUES = {"nan": "NaN", "inf": "inf", "neginf": "-inf"}
 
 
 @rule("non-finite")
@@ -33,7 +35,7 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     cause += _saved(same[0], found)
     made = own[0].fields.get("made")
     fatal = made in _FATAL or any(f.fields.get("stepped") for f in found)
-    sure = made in ("module", "data", *_FATAL)
+    sure = made in ("module", "data", *_FATAL) and own[0].fields.get("traced") is not False
     yield observe(evidence, "non-finite", same, summary, cause, severity="error" if fatal else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
@@ -102,9 +104,15 @@ def _summary_and_cause(found: Facts) -> tuple[str, str]:
                    "between the two made it.")  # fmt: skip
     if fields.get("gone"):
         why.append(f"The outputs of {fields['gone']} modules before it could no longer be looked at.")
-    of = "The model's" if made == "loss" else "Its"
-    why += [f"{of} {word}: {_figures(fields[word])}." for word in ("input", "output")
-            if isinstance(fields.get(word), dict)]  # fmt: skip
+    of = "The model's" if made in ("loss", "data") else "Its"
+    subjects = {"input": f"{of} input", "output": f"{of} output", "batch": "The batch is not finite, either"}
+    why += [
+        f"{words}: {_figures(fields[key])}." for key, words in subjects.items() if isinstance(fields.get(key), dict)
+    ]
+    if fields.get("traced") is False:
+        why.append(
+            f"The same samples are not finite behind {module}, the first module whose output could be looked at."
+        )
     if not fields.get("stepped") and made != "losses":
         why.append("No optimizer was seen to step on gradients that are not finite.")
     return _summary(fields, made, module, at), " ".join(why)
@@ -116,7 +124,8 @@ def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> s
         "module": f"the output of {module} is the first that is not finite",
         "before": f"{module} made a value that is not finite, before {_name(fields.get('before'))} in its forward",
         "near": f"the output of {module} is the first seen that is not finite; {because}",
-        "data": "the batch already held values that are not finite: it is the data, no module made them",
+        "data": f"the batch already held values that are not finite ({_kinds(fields)}): it is the data, no module "
+        "made them",
         "loss": "the loss is not finite, and all modules' outputs are: it was made in the loss, or in its targets",
         "weights": f"the weights are not finite ({fields.get('bad_weights')} of {fields.get('weights')} parameters "
         "that were looked at): nothing is learnt any more",
@@ -132,12 +141,17 @@ def _name(module: object) -> str:
     return "the model's own forward" if module == "" else str(module)
 
 
+def _kinds(fields: Mapping[str, Any]) -> str:
+    """`1 NaN, 2 inf`: the values of the input that are not finite."""
+    tensor = fields.get("input")
+    counts = tensor if isinstance(tensor, dict) else {}
+    return ", ".join(f"{counts[key]} {word}" for key, word in _BAD_VALUES.items() if counts.get(key))
+
+
 def _figures(tensor: Mapping[str, Any]) -> str:
     """`float32[8, 4], 3 NaN, 1 inf of 32, 2 zeros, finite from -1.5 to 0.25, mean 0.1`."""
     shape = ", ".join(str(size) for size in tensor.get("shape", ()))
-    bad = [
-        f"{tensor[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "inf"), ("neginf", "-inf")) if tensor.get(key)
-    ]
+    bad = [f"{tensor[key]} {word}" for key, word in _BAD_VALUES.items() if tensor.get(key)]
     words = [f"{tensor.get('dtype')}[{shape}]", f"{', '.join(bad)} of {tensor.get('count')}" if bad else "all finite"]
     if tensor.get("zeros"):
         words.append(f"{tensor['zeros']} zeros")

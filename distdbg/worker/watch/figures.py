@@ -49,6 +49,18 @@ def is_mask(tensor: Any) -> bool:
     return not bool((torch.isnan(values) | torch.isposinf(values)).any())
 
 
+def has_same_bad_rows(batch: Any, output: Any) -> bool:
+    """Whether the values that are not finite are in the same samples, along the first dimension of both tensors.
+
+    False if there is no output or if the dimensions are not comparable.
+    """
+    rows = [local(one) for one in (batch, output) if one is not None and one.dim()]
+    if len(rows) < 2 or rows[0].shape[0] != rows[1].shape[0]:
+        return False
+    first, second = ((~torch.isfinite(one)).reshape(one.shape[0], -1).any(1) for one in rows)
+    return bool((first.cpu() == second.cpu()).all())
+
+
 def statistics(tensor: Any) -> dict[str, object]:
     """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of the finite values."""
     values = local(tensor)

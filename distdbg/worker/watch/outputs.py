@@ -5,7 +5,7 @@ The hook does no arithmetic (traced_outputs.py). Compiled modules have none.
 An output that is not finite within a module whose own output is finite (a mask of attention) is intended, and so is an
 input of a module whose output is finite (NaN for a missing value). The input of the first other module decides: if it
 was finite, the module produced the value; if not, the forward of the module around it did; if the model's own input was
-not finite, the data did.
+not finite, the data did. If that input is gone, the data did if the same samples of the batch are not finite.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from distdbg.worker.hooks.traced_outputs import Held, calls, names, record
 from distdbg.worker.models import inner_of, is_compiled
-from distdbg.worker.watch.figures import is_finite, is_mask, statistics
+from distdbg.worker.watch.figures import has_same_bad_rows, is_finite, is_mask, statistics
 
 
 class ModuleCall:
@@ -81,7 +81,7 @@ def origin(calls: list[ModuleCall]) -> dict[str, object]:
         around = _around(calls, number)
         if any(map(_gives_finite, around)):
             continue
-        found = _by_input(call, around)
+        found = _by_input(call, around, bad)
         if found["made"] == "module":  # earlier calls do not matter: its input was finite
             found["output"] = statistics(bad)
         elif found["made"] != "data":
@@ -122,21 +122,30 @@ def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:
             "gradients": len(bad) + len(good), "bad_names": bad[:_MOST_NAMES]}  # fmt: skip
 
 
-def _by_input(call: ModuleCall, around: list[ModuleCall]) -> dict[str, object]:
+def _by_input(call: ModuleCall, around: list[ModuleCall], output: Any) -> dict[str, object]:
     state = _finite(call.inputs, lost=call.lost_input)
     fields: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
     if state:
         return {"made": "module", **fields}
+    root = around[-1] if around else call
+    bad_batch = next((one for one in root.inputs if not is_finite(one) and not is_mask(one)), None)
+    if root.name:
+        bad_batch = None
     if state is None:
+        if bad_batch is not None and has_same_bad_rows(bad_batch, output):
+            return {**fields, "made": "data", "traced": False, "input": statistics(bad_batch)}
         why = "its input was no longer there" if call.lost_input else "its input holds -inf, as masks do"
-        return {"made": "near", "because": why, **fields}
+        return {"made": "near", "because": why, **fields} | _of_batch(bad_batch)
     for outer in around:
         if _finite(outer.inputs, lost=outer.lost_input):
             return {**fields, "made": "before", "module": outer.name, "before": call.name}
-    root = around[-1] if around else call
-    if not root.name and _finite(root.inputs, lost=False) is False:
-        return {**fields, "made": "data", "input": _worst(root.inputs)}
+    if bad_batch is not None:
+        return {**fields, "made": "data", "input": statistics(bad_batch)}
     return {"made": "near", "because": "its input was not finite", **fields}
+
+
+def _of_batch(bad_batch: Any) -> dict[str, object]:
+    return {} if bad_batch is None else {"batch": statistics(bad_batch)}
 
 
 def _is_traceless(calls: list[ModuleCall]) -> bool:
