@@ -57,6 +57,7 @@ class Activity(Enum):
     DISTRIBUTED = "torch.distributed"
     #: the wrapper of a data-parallel model: DDP
     DATA_PARALLEL = "DistributedDataParallel"
+    DEVICE_WAIT = "wait for a device"
     OPTIMIZER = "optimizer"
     #: the loop in the main process that waits for batches
     LOADER = "data loader"
@@ -154,7 +155,7 @@ _PACKAGES = _FRAMEWORKS | {
     "fsspec", "tqdm", "wandb", "hydra", "omegaconf", "PIL", "safetensors", "tokenizers", "huggingface_hub", "zmq",
     "click", "fire", "ipykernel", "IPython", "tornado", "traitlets", "mpi4py", "distdbg",
 }  # fmt: skip
-#: Files that only torch has below a folder of its name: a user's own folder may well be called `torch`.
+#: Files that only torch has: a user's own folder may well be called `torch`.
 _OF_TORCH = (
     r"nn/(?:modules|parallel|functional\.py|init\.py|parameter\.py|attention|utils)|optim/\w+\.py|fx/|_\w+(?:/|\.py)"
     r"|utils/(?:data/|checkpoint\.py|cpp_extension\.py|file_baton\.py|hooks\.py|tensorboard/|_\w+)|cuda/\w+\.py"
@@ -279,6 +280,7 @@ _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("torch/distributed/distributed_c10d.py", (), Activity.COLLECTIVE),
     ("torch/distributed/", (), Activity.DISTRIBUTED),
     ("torch/nn/parallel/", (), Activity.DATA_PARALLEL),
+    ("torch/", ("synchronize",), Activity.DEVICE_WAIT),
     ("torch/optim/", (), Activity.OPTIMIZER),
     ("torch/utils/data/_utils/worker.py", (), Activity.LOADER_WORKER),
     ("torch/utils/data/dataloader.py", (), Activity.LOADER),
@@ -302,10 +304,9 @@ _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("threading.py", ("_bootstrap", "_bootstrap_inner", "run"), Activity.THREAD_START),
     ("threading.py", (), Activity.LOCK),
     ("queue.py", (), Activity.LOCK),
-    ("concurrent/futures/_base.py", (), Activity.LOCK),
-    ("concurrent/futures/thread.py", (), Activity.LOCK),
     ("concurrent/futures/process.py", ("_process_worker",), Activity.CHILD_START),
     ("concurrent/futures/process.py", (), Activity.CHILD),
+    ("concurrent/futures/", (), Activity.LOCK),
     ("multiprocessing/synchronize.py", (), Activity.SHARED_LOCK),
     ("multiprocessing/queues.py", (), Activity.SHARED_LOCK),
     ("multiprocessing/process.py", ("_bootstrap", "run"), Activity.CHILD_START),

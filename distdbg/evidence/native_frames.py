@@ -27,6 +27,8 @@ class NativeWait(Enum):
     COPY = "a copy of the device"
     #: the driver's own code, which has no names: for the device, or for a lock of the driver
     DRIVER = "the driver"
+    #: autograd's thread for a device, which runs the backward pass of a model on a GPU
+    BACKWARD = "autograd's thread"
     STORE = "a key of a store"
     LOCK = "a lock"
     GIL = "the GIL"
@@ -48,6 +50,7 @@ _FUNCTIONS: tuple[tuple[re.Pattern[str], NativeWait, str], ...] = (
     (re.compile(r"c10d::(?:Work|Reducer)|gloo::|nccl"), NativeWait.RANKS, ""),
     (re.compile(r"(?:cuda|hip|cu)(?:Stream|Event|Device|Ctx)Sync"), NativeWait.DEVICE, ""),
     (re.compile(r"^(?:cuda|hip|cu)Mem(?:cpy|set|Free)|^(?:cuda|hip)Free"), NativeWait.COPY, ""),
+    (re.compile(r"autograd::ReadyQueue::pop"), NativeWait.BACKWARD, ""),
     (re.compile(r"Store\b|Store::"), NativeWait.STORE, ""),
     (re.compile(r"take_gil"), NativeWait.GIL, ""),
     (re.compile(r"PyThread_acquire_lock|_PyMutex_Lock|lock_PyThread"), NativeWait.LOCK, ""),

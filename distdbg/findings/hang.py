@@ -157,13 +157,15 @@ ENTRIES = (
     FindingDoc(
         id="stuck-on-device",
         severity="error",
-        title="the device of a rank does not finish an operation that all ranks have enqueued",
+        title="the device of a rank does not finish what its host has enqueued",
         meaning="Every host has enqueued the collective. On one rank the device does not start it, because a kernel "
-        "before it never ends, or does not complete it, although the other members have. The host is not at fault, "
-        "wherever it waits.",
+        "before it never ends, or does not complete it, although the other members have. Or no collective is open, and "
+        "the host waits for a kernel or a copy of its own device. The host is not at fault, wherever it waits.",
         how_seen="ProcessGroupNCCL's flight recorder: all members of the group have the entry with the same sequence "
         "number, operation and sizes. Either other members have completed it and this rank has not, or the others' "
-        "devices have started it and this rank's has not. Start times are only recorded with `--preset hang`.",
+        "devices have started it and this rank's has not. Start times are only recorded with `--preset hang`. If no "
+        "collective of the rank is open: its stack ends in a synchronisation of CUDA (`cudaDeviceSynchronize`, "
+        "`.item()`), in Python or in C, at every look.",
         remedy="Run the operations before that line on one GPU with CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer; "
         "look for Xid errors of that GPU, its NVLink and its NIC (`distdbg preflight`), and leave the GPU out to see "
         "whether the hang moves with it.",

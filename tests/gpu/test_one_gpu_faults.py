@@ -86,8 +86,8 @@ def test_a_kernel_that_never_ends_is_the_device(gpus, figure, keep):
     assert f"train.py:{line_of(ENDLESS, '# waits')}" in json.dumps(root), root
 
 
-def test_hang_dump_of_a_plain_process_finds_the_device(gpus, figure, keep):
-    """Nothing of ours is in the process: stacks and the driver are the only sources."""
+def test_hang_dump_cannot_tell_a_long_kernel_from_an_endless_one(gpus, figure, keep):
+    """Nothing of ours is in the process: nobody has heard of its steps."""
     box = gpus(faults=planted("kernel-hang kernel=spin_kernel"))
     script = "import pathlib, torch\ntorch.zeros(1, device='cuda')\ntorch.cuda._sleep(1 << 40)\n"
     script += "pathlib.Path('ready').touch()\ntorch.cuda.synchronize()  # waits\n"
@@ -102,10 +102,10 @@ def test_hang_dump_of_a_plain_process_finds_the_device(gpus, figure, keep):
         process.kill()
         process.wait()
     keep("plain-process.json", done.out)
-    roots = root_causes(json.loads(done.out))
-    figure("hang-dump of a plain process: findings", ", ".join(f["id"] for f in roots))
-    (root,) = roots
-    assert root["id"] == "stuck-on-device" and "train.py:5" in json.dumps(root), done
+    report = json.loads(done.out)
+    roots = root_causes(report)
+    assert {(f["id"], f["confidence"]) for f in roots} <= {("stuck-on-device", "possible")}, done
+    assert roots or report["unknown"], done
 
 
 #: The collective cannot begin: a kernel on the stream before it never ends.
@@ -155,5 +155,5 @@ def test_two_ranks_on_one_gpu_that_part_with_gloo(gpus, figure):
     report = box.report()
     errors = [finding for finding in root_causes(report) if finding["severity"] == "error"]
     figure("two ranks on a GPU: findings", ", ".join(f["id"] for f in errors))
-    assert done.code == 75 and [(f["id"], f["ranks"]) for f in errors] == [("collective-mismatch", [1])], report
+    assert done.code == 75 and [(f["id"], f["ranks"]) for f in errors] == [("collective-mismatch", [0, 1])], report
     assert f"train.py:{line_of(TWO_RANKS, '# rank 1 waits')}" in json.dumps(errors[0]), errors

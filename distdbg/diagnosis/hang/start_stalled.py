@@ -9,7 +9,7 @@ from distdbg.diagnosis.hang._stuck import citations, since
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.seen import parts
 from distdbg.diagnosis.waits.divergence import divergence_of
-from distdbg.diagnosis.waits.hang import PASSES, Hang, hang_of
+from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.undecided import apart_by_port, places
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
@@ -32,7 +32,7 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.starting or divergence_of(evidence) is not None:
         return
     built = any(standing.build for standing in hang.standings.values())
-    if built or hang.circles or any(culprit.standing.doing not in PASSES for culprit in hang.culprits):
+    if built or hang.circles or any(not culprit.standing.passes for culprit in hang.culprits):
         return  # that has a finding of its own
     awaited = tuple(sorted(rank for culprit in hang.culprits for rank in culprit.ranks))
     ranks = awaited or tuple(sorted(hang.standings))

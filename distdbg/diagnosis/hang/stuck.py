@@ -10,7 +10,7 @@ from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, handled, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
-from distdbg.diagnosis.waits.hang import PASSES, Culprit, Hang, hang_of
+from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.store_keys import said_of_setters
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
@@ -35,7 +35,7 @@ def stuck(evidence: RunEvidence) -> Iterable[Finding]:
         return
     yield from _at_devices(evidence, hang)
     for culprit in hang.culprits:
-        if culprit.standing.doing in _IDS and not (hang.starting and culprit.standing.doing in PASSES):
+        if culprit.standing.doing in _IDS and not (hang.starting and culprit.standing.passes):
             yield _finding(evidence, hang, culprit, entry(_IDS[culprit.standing.doing]))
 
 

@@ -54,6 +54,20 @@ def may_wait_for_device(seen: Seen, found: Standing) -> bool:
     return False
 
 
+def device_call(seen: Seen, found: Standing) -> str:
+    """Return the function in which the host waits for its device; "" if it does something else, or if no frame tells.
+
+    Without native frames, only torch's own Python function for this tells.
+    """
+    if not may_wait_for_device(seen, found):
+        return ""
+    if seen.native_call is not None:
+        wait, call = seen.native_call
+        return call if wait in (NativeWait.DEVICE, NativeWait.COPY) else ""
+    inner = seen.library[0] if seen.library and not seen.native_frames else None
+    return inner.function if inner is not None and inner.activity is Activity.DEVICE_WAIT else ""
+
+
 def _loader(seen: Seen) -> Standing | None:
     if seen.main is None or not any(f.activity is Activity.LOADER for f in seen.main.frames):
         return None
@@ -68,11 +82,11 @@ def _loader(seen: Seen) -> Standing | None:
     worker, frames = busy[0]
     many = sum(others[0] == frames[0] for _, others in busy) - 1
     call = seen.rank.first.children.get(worker.pid, GONE).syscall
-    words = f"{_of_call(call, seen.dump.line(frames[0].file, frames[0].line))} at {_place(frames[0])}"
+    words = f"{_of_call(call, seen.dump.line(frames[0].file, frames[0].line))} at {place(frames[0])}"
     helpers = seen.other_threads(worker.pid) if call == "futex" else []
     if helpers:  # it waits for one of them
         frames = helpers[0].user_frames
-        words = f"waits for a thread of its own at {_place(frames[0])}"
+        words = f"waits for a thread of its own at {place(frames[0])}"
     so = f"; so do {many} more" if many > 1 else "; so does another one" if many else ""
     found = seen.stands(Doing.LOADER, f"waits for its loader: worker pid {worker.pid} {words}{so}")
     return replace(found, worker=frames)
@@ -97,7 +111,7 @@ def _lock(seen: Seen) -> Standing | None:
         return None
     others = seen.other_threads(seen.rank.pid)
     only = others[0] if len(others) == 1 else None
-    where = f" (thread {only.name or only.os_id} at {_place(only.user_frames[0])})" if only is not None else ""
+    where = f" (thread {only.name or only.os_id} at {place(only.user_frames[0])})" if only is not None else ""
     if seen.locks:
         outer = next(f for f in reversed(seen.library) if f.activity in LOCKS)
         return seen.stands(Doing.LOCK, f"waits for another thread in {outer.function}{where}")
@@ -174,7 +188,7 @@ def _own_code(seen: Seen) -> Standing:
     return seen.stands(Doing.PYTHON, "stands" if seen.idle else "runs", sure=False)
 
 
-def _place(frame: Frame) -> str:
+def place(frame: Frame) -> str:
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 

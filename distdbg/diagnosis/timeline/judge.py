@@ -52,6 +52,12 @@ def _judge(seen: Seen, *, delegates: bool) -> Standing:
     ahead = seen.runs_ahead or (seen.device and found.doing is Doing.NATIVE)
     if ahead and host_side.may_wait_for_device(seen, found):
         return seen.stands(Doing.COLLECTIVE, "waits, probably for its device,", "wait", sure=False)
+    if not seen.open and (call := host_side.device_call(seen, found)):
+        # No operation of a group is open: a kernel or a copy of this rank alone does not finish.
+        place = f" at {host_side.place(seen.users[0])}" if seen.users else ""
+        return replace(
+            seen.stands(Doing.DEVICE, f"waits for its device in {call}{place}", sure=False), native_call=call
+        )
     return found
 
 
@@ -139,6 +145,8 @@ def _silent_communication(seen: Seen) -> Standing | None:
     if seen.unseen and (native_call := seen.native_call) is not None and native_call[0].of_device:
         return _at_device(seen, *native_call)
     native = not seen.native_waits.isdisjoint(_NATIVE_COLLECTIVE)
+    if seen.open and NativeWait.BACKWARD in seen.native_waits:
+        return _collective(seen, _function(seen))
     if (native and (seen.open or seen.unrecorded)) or (seen.open and _torch_waits(seen)):
         return _collective(seen, _function(seen))
     if seen.unrecorded and _function(seen) != "wait" and _torch_waits(seen):

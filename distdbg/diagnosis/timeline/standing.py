@@ -38,6 +38,9 @@ class Doing(Enum):
         return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING, Doing.KEY, Doing.FILE_LOCK)
 
 
+_PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK, Doing.BUILD)
+
+
 @dataclass(frozen=True)
 class Build:
     """The build of a C++ extension by torch.utils.cpp_extension. `waits`: another process builds it, or should, as its
@@ -82,8 +85,13 @@ class Standing:
     key: str = ""
     #: names of its child processes that compute, where it waits for one
     busy: tuple[str, ...] = ()
-    #: the native function in which the host waits for its device, as a debugger's stack shows it; empty for none
+    #: the function in which the host waits for its device; empty for none
     native_call: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """A healthy rank does this for a while, too."""
+        return self.doing in _PASSES or (self.doing is Doing.DEVICE and bool(self.native_call))
 
 
 def plural(phrase: str, ranks: Sequence[int]) -> str:

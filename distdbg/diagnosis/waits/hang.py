@@ -27,9 +27,6 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.launcher_events import MovingAgain, Stalled, WentOn
 
-#: What a healthy rank does for a while, too.
-PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK, Doing.BUILD)
-
 
 @dataclass(frozen=True)
 class Culprit:
@@ -83,13 +80,15 @@ class Hang:
     def may_work(self, culprit: Culprit) -> bool:
         """In a dump that was asked for by hand: it was heard a while ago, or nobody listens and it went from line to
         line. It evaluates, loads or waits, and goes on."""
-        if culprit.standing.doing not in PASSES or self.dump.quiet_s is not None:
+        if not culprit.standing.passes or self.dump.quiet_s is not None:
             return False
         if culprit.standing.busy:
             return True
         quiet_s = self.quiet_of(culprit.ranks)
         if quiet_s is not None:
             return quiet_s < PARTLY_QUIET_S
+        if culprit.standing.doing is Doing.DEVICE:
+            return True  # only heartbeats tell a kernel that never ends from a long one
         return self.computes(culprit) or (not culprit.waits and self.runs_at_times(culprit))
 
     def computes(self, culprit: Culprit) -> bool:
