@@ -32,7 +32,7 @@ class Origin(Enum):
     LIBRARY = "library"
     STANDARD = "standard library"
     OURS = "distdbg"
-    #: Python code without a file that a person wrote: exec of a string, torch.compile's and FX's output
+    #: Python code that no person wrote: exec of a string, torch.compile's and FX's output
     GENERATED = "generated"
     #: C, C++, CUDA: a shared library, a C++ source, or no file at all
     NATIVE = "native"
@@ -84,7 +84,6 @@ class Activity(Enum):
     #: the standard library's own code below a thread's or a child's first function
     THREAD_START = "start of a thread"
     CHILD_START = "start of a child process"
-    #: the interpreter waits for threads before it ends
     SHUTDOWN = "interpreter shutdown"
     OTHER = "other"
 
