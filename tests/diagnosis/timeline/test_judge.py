@@ -289,6 +289,30 @@ def test_a_process_that_is_at_its_end_and_runs_no_python_is_no_loop():
     assert standing(ending, record=raised).doing is Doing.RAISED
 
 
+SYNCHRONIZES = (frame("synchronize", f"{TORCH}/cuda/__init__.py", 1162), user(16), *BOOT)
+#: innermost first, as py-spy showed them on an H200
+ITEM = ("0x7fb5b795d157", "cuStreamSynchronize", "cudaStreamSynchronize", "at::native::_local_scalar_dense_cuda")
+
+
+@pytest.mark.parametrize(
+    ("frames", "native", "line"),
+    [(SYNCHRONIZES, (), 16), (SYNCHRONIZES, ("cuCtxSynchronize_v2", "cudaDeviceSynchronize"), 16),
+     ((user(7), *BOOT), ITEM, 7)],
+    ids=["by torch's function", "synchronize", "item"],
+)  # fmt: skip
+@pytest.mark.parametrize(("state", "cpu", "call"), [("R", (1.0, 2.0), ""), ("S", (0.0, 0.0), "futex")])
+def test_host_that_waits_for_its_own_device(frames, native, line, state, cpu, call):
+    """CUDA spins or sleeps. No operation of a group is open."""
+    found = standing(stands_at(frames, native=native, state=state, cpu=cpu, call=call, log=True))
+    assert (found.doing, found.frame.line, bool(found.native_call)) == (Doing.DEVICE, line, True), found
+
+
+def test_backward_on_a_device_that_waits_for_ranks():
+    """Autograd's thread for the device makes the calls; the main thread waits for that thread."""
+    found = standing(made(BACKWARD, log=open_log(), native=("pthread_cond_wait", "torch::autograd::ReadyQueue::pop")))
+    assert (found.doing, found.function) == (Doing.COLLECTIVE, "backward"), found
+
+
 def test_a_host_that_does_not_come_back_from_enqueuing_waits_for_no_rank():
     """Nothing is open on its device, in a group that is connected; an open operation may have filled the queue."""
     call = Call(1, "all_reduce", "/job/train.py", 26, "<module>", None, 0)
