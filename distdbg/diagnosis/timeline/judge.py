@@ -145,9 +145,8 @@ def _silent_communication(seen: Seen) -> Standing | None:
     if seen.unseen and (native_call := seen.native_call) is not None and native_call[0].of_device:
         return _at_device(seen, *native_call)
     native = not seen.native_waits.isdisjoint(_NATIVE_COLLECTIVE)
-    if seen.open and NativeWait.BACKWARD in seen.native_waits:
-        return _collective(seen, _function(seen))
-    if (native and (seen.open or seen.unrecorded)) or (seen.open and _torch_waits(seen)):
+    torch_waits = NativeWait.BACKWARD in seen.native_waits or _torch_waits(seen)
+    if (native and (seen.open or seen.unrecorded)) or (seen.open and torch_waits):
         return _collective(seen, _function(seen))
     if seen.unrecorded and _function(seen) != "wait" and _torch_waits(seen):
         return _collective(seen, _function(seen), sure=False)
