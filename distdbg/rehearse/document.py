@@ -149,7 +149,9 @@ def _collectives(found: Rehearsal) -> Iterator[Section]:
     if found.groups:
         yield Section(f"Collectives {of}", (Paragraph(f"{gib(inside)} inside a node, {gib(across)} across nodes"),))
     if found.crossed:
-        words = f"The order across groups differs: {found.crossed}. Ranks can wait for each other then."
+        words = (
+            f"The orders of collectives contradict each other: {found.crossed}. These ranks can wait for one another."
+        )
         yield Section("", (Paragraph(words, "strong"),))
     firsts = list(accumulate((min(len(group.rows), _MOST_ROWS) for group in found.groups), initial=0))[:-1]
     if found.groups:

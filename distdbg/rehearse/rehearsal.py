@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from distdbg.diagnosis.timeline.groups import group_title
 from distdbg.evidence.memory.device_peak import device_peak
@@ -13,10 +13,15 @@ from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import grouped
 from distdbg.protocol.chosen_ranks import ChosenRanks
+from distdbg.rehearse.crossed import find_crossing
 
 #: A group's name and members, and by rank what each has enqueued in it.
 Group = tuple[str, tuple[int, ...]]
 Members = dict[Group, dict[int, list[Enqueued]]]
+#: A group, and the number of a collective in it.
+_Collective = tuple[Group, int]
+#: Ranks of a cycle that are described; a mesh of two dimensions has four.
+_MAX_CYCLE_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -201,26 +206,27 @@ def _difference(by_rank: Mapping[int, Sequence[Enqueued]]) -> str:
 
 
 def crossed_order(members: Members) -> str:
-    """Of two ranks that share groups, the first two collectives of them that come in another order on the other.
+    """Describe collectives of several groups that the ranks enqueue in contradictory orders; empty if there are none.
 
-    Each waits for the other then, if their streams or the device have room for one only.
+    If their streams or the device have room for one of them only, each of these ranks waits for another one.
     """
-    orders: dict[int, dict[tuple[Group, int], Enqueued]] = {}
+    enqueued: dict[int, dict[_Collective, Enqueued]] = defaultdict(dict)
     for group, by_rank in members.items():
         for rank, operations in by_rank.items():
-            numbered = _collectives(operations).items()
-            orders.setdefault(rank, {}).update({(group, number): parts[0] for number, parts in numbered})
-    for (first, ones), (second, others) in combinations(sorted(orders.items()), 2):
-        both = ones.keys() & others.keys()
-        if len({group for group, _ in both}) < 2:
-            continue
-        here, there = (sorted(both, key=lambda key: own[key].at) for own in (ones, others))
-        for one, other in zip(here, there, strict=True):
-            if one[0] != other[0]:
-                a, b = (f"{_named([ones[key]])} of {group_title(key[0][0], ones[key].description, key[0][1])}"
-                        for key in (one, other))  # fmt: skip
-                return f"rank {first} enqueues {a} before {b}, and rank {second} after it"
-    return ""
+            for number, parts in _collectives(operations).items():
+                enqueued[rank][group, number] = parts[0]
+    orders = {rank: sorted(own, key=lambda key: own[key].at) for rank, own in sorted(enqueued.items())}
+    cycle = find_crossing(orders)
+    return "; ".join(
+        f"rank {rank} enqueues {_numbered(first, enqueued[rank])} before {_numbered(then, enqueued[rank])}"
+        for rank, first, then in cycle[:_MAX_CYCLE_STEPS]
+    )
+
+
+def _numbered(collective: _Collective, enqueued: Mapping[_Collective, Enqueued]) -> str:
+    (name, ranks), number = collective
+    operation = enqueued[collective]
+    return f"{_named([operation])} (number {number} in {group_title(name, operation.description, ranks)})"
 
 
 def _collectives(operations: Sequence[Enqueued]) -> dict[int, list[Enqueued]]:

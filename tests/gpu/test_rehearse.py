@@ -221,3 +221,27 @@ def test_ranks_that_differ(rehearse):
     assert done.code == 75 and [f["id"] for f in causes] == ["rank-conditional-collective"], done
     assert causes[0]["ranks"] == [0, 1] and "train.py:14" in causes[0]["summary"], causes
     assert report["rehearsal"]["fits"] is None
+
+
+def test_crossed_orders_that_do_not_hang_are_reported(rehearse):
+    """Asynchronous collectives of a mesh: no two ranks share two groups, and the streams have room for all."""
+    script = MESH + (
+        "groups = [mesh[name].get_group() for name in ('pp', 'tp')]\n"
+        "for group in groups:\n"
+        "    dist.barrier(group)\n"  # connected, one after the other
+        "for step in range(3):\n"
+        "    model(torch.randn(64, 4096, device='cuda')).sum().backward()\n"
+        "    works = []\n"
+        "    for group in groups if rank in (0, 3) else groups[::-1]:\n"
+        "        works.append(dist.all_reduce(torch.zeros(8, device='cuda'), group=group, async_op=True))\n"
+        "    for work in works:\n"
+        "        work.wait()\n"
+        "    optimizer.step()\n"
+    )
+    line = next(n for n, text in enumerate(script.split("\n"), 1) if "works.append" in text)
+    done, report = rehearse(script, "--gpus", "4")
+    crossed = report["rehearsal"]["crossed"]
+    assert (done.code, report["rehearsal"]["fits"]) == (0, True), done
+    for rank in range(4):
+        assert f"rank {rank} enqueues " in crossed, crossed
+    assert "the tp group of ranks 0-1" in crossed and f"train.py:{line}" in crossed, crossed

@@ -143,3 +143,38 @@ def test_modules_of_one_kind_are_one_row():
     (group,) = rehearsal(evidence(), {0: units}, {}).groups
     assert [(row.module, row.count) for row in group.rows] == [("layers.*", 2), ("", 1)]
     assert group.order == ((1, 0), (2, 0), (3, 1))
+
+
+def mesh_orders(*of_rank):
+    """Of ranks 0 to 3 in a mesh of two rows: `tp`, or `dp`, in the order in which each rank enqueues them."""
+    groups = {"tp": {0: "1", 1: "1", 2: "2", 3: "2"}, "dp": {0: "3", 1: "4", 2: "3", 3: "4"}}
+    members = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
+    records = [
+        RankRecord(rank, rank, 0, "n", groups={groups[name][rank]: members[groups[name][rank]] for name in groups})
+        for rank in range(4)
+    ]
+    orders = {
+        rank: [
+            did(group=groups[name][rank], description=f"mesh_{name}", number=words[: at + 1].count(name), at=at)
+            for at, name in enumerate(words)
+        ]
+        for rank, words in enumerate(map(str.split, of_rank))
+    }
+    return RunEvidence({}, 1, tuple(records), ()), orders
+
+
+def test_crossed_order_of_mesh_groups_names_ranks_and_groups():
+    """No two ranks share two groups: rank 0 waits for 1, 1 for 3, 3 for 2 and 2 for 0."""
+    crossed = rehearsal(*mesh_orders("tp dp tp dp", "tp dp dp tp", "tp dp dp tp", "tp dp tp dp"), {}).crossed
+    steps = crossed.split("; ")
+    assert sorted(step.split(" enqueues ")[0] for step in steps) == [f"rank {rank}" for rank in range(4)]
+    for words in ("the tp group of ranks 0-1", "the tp group of ranks 2-3", "the dp group of ranks 0,2"):
+        assert crossed.count(f"number 2 in {words}") == 2, crossed
+    assert "train.py:9" in crossed
+
+
+@pytest.mark.parametrize(
+    "orders", [("tp dp",) * 4, ("tp dp", "tp dp", "dp tp", "dp tp"), ("dp tp", "tp dp", "tp dp", "tp dp")]
+)
+def test_orders_that_differ_without_a_cycle_are_not_crossed(orders):
+    assert rehearsal(*mesh_orders(*orders), {}).crossed == ""

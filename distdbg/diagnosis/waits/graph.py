@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from distdbg.diagnosis.timeline.device import OpenOperation
 from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.first_calls import find_first_calls
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.diagnosis.waits.transfers import OpenTransfer, device_transfer, open_transfer
 from distdbg.evidence.dump import Dump, RankDump
@@ -69,6 +70,8 @@ def find_waits(
     awaited_there: dict[str, set[int]] = defaultdict(set)
     ahead: list[int] = []
     forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+    first_calls = find_first_calls(standings.keys() - opened.keys(), standings, dump, records, known)
+    in_first_call = {rank for ranks in first_calls.values() for rank in ranks}
     found: list[Wait] = []
     for rank, standing in sorted(standings.items()):
         on_device = opened.get(rank) if standing.doing is not Doing.DEVICE else None
@@ -77,7 +80,7 @@ def find_waits(
         elif on_device is not None:
             collectives[on_device.group, on_device.sequence, on_device.signature].append(rank)
         match standing.doing:
-            case Doing.COLLECTIVE:
+            case Doing.COLLECTIVE if rank not in in_first_call:
                 at = _open_operation(rank, standing, known, dump)
                 if at is not None:
                     collectives[at].append(rank)
@@ -98,6 +101,7 @@ def find_waits(
             wait = _of_devices(wait, number, known[number], opened, standings)
             awaited_there[dump.signatures[signature].operation].update(wait.awaited)
         found.append(wait)
+    found += [Wait(c.title, ranks, c.find_missing(ranks, dump), group=c.group) for c, ranks in first_calls.items()]
     found += _blind(blind, awaited_there, standings)
     found += _blind_on_device(ahead, standings, dump)
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
