@@ -1,4 +1,4 @@
-"""Find the files that ship beside the package: training scripts, presets, messages, sbatch templates, guard programs.
+"""Find the command's own file, and those that ship beside the package: scripts, presets, messages, templates, guards.
 
 In a wheel these lie in `distdbg/_assets`; in a checkout they are the top folders of the repository, but for the last.
 """
@@ -11,6 +11,8 @@ from typing import Literal
 Folder = Literal["launch", "configs", "slurm", "guards"]
 #: Where it is elsewhere than at the top: what the tests run is what `distdbg guards --selftest` runs.
 _IN_CHECKOUT = {"guards": "tests/programs/guards"}
+#: `python MAIN` is `distdbg`. `python -m distdbg` would search the working directory for every module first.
+MAIN = Path(__file__).resolve().with_name("__main__.py")
 
 
 def asset_dir(folder: Folder) -> Path:

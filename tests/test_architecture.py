@@ -359,7 +359,7 @@ def test_no_rule_gives_a_finding_that_it_does_not_document() -> None:
 
 #: Parts of files that only a classification of frames needs: see distdbg/evidence/frames.py.
 _FRAME_PATHS = re.compile(
-    r"site-packages|dist-packages|(?:threading|queue|selectors|subprocess|distributed_c10d)\\?\.py"
+    r"site-packages|dist-packages|\b(?:threading|queue|selectors|subprocess|distributed_c10d)\\?\.py"
     r"|^(?:torch|accelerate|transformers|lightning|lightning_fabric|pytorch_lightning|deepspeed|megatron|ray)/\w+[/.]"
     r"|\(\?:\^\|/\)(?:torch|multiprocessing)/"
 )

@@ -153,7 +153,6 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
     handled = settings.torchrun.get("signals-to-handle")
     own += ["--torchrun-handles", handled] if handled else []
-    own += ["--container"] if plan.place.container else []
     own += ["--prom-dir", str(settings.prom_dir.absolute())] if settings.prom_dir else []
     own += ["--metrics-port", str(settings.metrics_port)] if settings.metrics_port else []
     return [*own, *([] if plan.capture else ["--no-capture"])]

@@ -21,6 +21,7 @@ from distdbg import errors
 
 #: how long the end of a killed child's copies is waited for
 SECONDS_TO_END = 5.0
+_CHILD = Path(__file__).resolve().with_name("child.py")
 
 
 def ask(task: str, **arguments: Any) -> Any:
@@ -69,7 +70,7 @@ class _ProbeProcess:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the child lives
         self._folder = tempfile.TemporaryDirectory(prefix="distdbg-shrink-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "distdbg.shrink.child", str(theirs)],
+            [sys.executable, str(_CHILD), str(theirs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,

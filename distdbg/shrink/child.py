@@ -1,16 +1,21 @@
-"""The child process that knows torch: `python -m distdbg.shrink.child FD`. Tasks come as lines of standard input, and
-answers go as lines to FD.
+"""The child process that knows torch: `python <absolute>/distdbg/shrink/child.py FD`.
+
+Tasks come as lines of standard input, and answers go as lines to FD.
 
 Torch takes seconds to load and hundreds of megabytes: the process that copies bytes does without.
 """
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
 import gc
 import json
 import os
 import queue
-import sys
 import threading
 from pkgutil import resolve_name
 from typing import Any, BinaryIO

@@ -38,7 +38,7 @@ import tempfile
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -47,8 +47,9 @@ from typing import Any
 _PACKAGE = Path(importlib.util.find_spec("distdbg").origin).parent  # type: ignore[union-attr, arg-type]
 BOOT = f"{_PACKAGE}/worker/boot.py"
 #: How the commands begin, after Python and -u: those that start processes which import torch, and ranks.
-_TORCHRUN = ["-m", "torch.distributed.run"]
-_STARTERS = (["-m", "distdbg"], _TORCHRUN, [f"{_PACKAGE}/launch/agent/agent.py"])
+_TORCHRUNS = (["-m", "torch.distributed.run"], [f"{_PACKAGE}/launch/agent/torchrun.py"])
+_OURS = (["-m", "distdbg"], [f"{_PACKAGE}/__main__.py"])
+_STARTERS = (*_OURS, *_TORCHRUNS, [f"{_PACKAGE}/launch/agent/agent.py"])
 #: The code of a test that changes a figure of ours first, `python -c CODE launch …`
 _OUR_MAIN = re.compile(r"(?:import|from) distdbg\..*; from distdbg\.cli import main; main\(\)")
 #: Of ours (`memory analyze`), those that compute themselves, with as many threads as they like.
@@ -60,7 +61,7 @@ _LIBRARIES = "LD_LIBRARY_PATH"
 _DEVICES = "gpu_box_shadow"
 _CAPTURE = [f"{_PACKAGE}/launch/watch/capture.py"]
 #: It makes small models, for which one thread is enough.
-_MODELS = ["-m", "distdbg.shrink.child"]
+_MODELS = [f"{_PACKAGE}/shrink/child.py"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
 _LOADED = (
@@ -131,18 +132,22 @@ def _starts_on_devices(words: list[str]) -> bool:
 def _is_starter(words: list[str]) -> bool:
     given = _arguments(words)
     ours = given[:1] == ["-c"] and _OUR_MAIN.fullmatch(given[1]) is not None
-    return (ours or any(given[: len(s)] == s for s in _STARTERS)) and not _COMPUTE & {*given[2:4]}
+    return (ours or _begins_with(given, _STARTERS)) and not _COMPUTE & {*given[1:4]}
+
+
+def _begins_with(words: list[str], beginnings: Iterable[list[str]]) -> bool:
+    return any(words[: len(beginning)] == beginning for beginning in beginnings)
 
 
 def _server_for(words: list[str], environment: Mapping[str, str], servers: Servers) -> socket.socket | None:
     if not words or words[0] != sys.executable:
         return None
     if _is_rank(words):
-        if _arguments(words)[:1] != _RANK and _arguments(sys.orig_argv)[:2] != _TORCHRUN:
+        if _arguments(words)[:1] != _RANK and not _begins_with(_arguments(sys.orig_argv), _TORCHRUNS):
             return None  # a script, but not of a job
     else:  # the others compute nothing
         given = _arguments(words)
-        if not _is_starter(words) and given[:1] != _CAPTURE and given[:2] != _MODELS:
+        if not _is_starter(words) and given[:1] != _CAPTURE and given[:1] != _MODELS:
             return None
         environment = {**environment, "OMP_NUM_THREADS": "1"}
     kind = kind_of(environment)

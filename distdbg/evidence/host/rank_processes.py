@@ -27,7 +27,8 @@ _WITHOUT_RANK = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "sr
 _LAUNCHERS = _WITHOUT_RANK | {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "ray", "hydra_pmi_proxy",
                               "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
 _OURS = tuple(
-    f"/distdbg/launch/{name}.py" for name in ("agent/agent", "agent/container_torchrun", "backends/remote_agent")
+    f"/distdbg/{name}.py"
+    for name in ("__main__", "launch/agent/agent", "launch/agent/torchrun", "launch/backends/remote_agent")
 )
 _LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "distdbg",
                      "accelerate.commands.accelerate_cli", "deepspeed.launcher.launch",

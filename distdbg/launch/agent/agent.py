@@ -79,7 +79,6 @@ class Agent:
             capture=options.capture,
             stdin=options.stdin,
             handles={name.strip() for name in options.torchrun_handles.split(",")},
-            container=options.container,
         )
         # torchrun loads torch for seconds before there are ranks: what watches them is loaded meanwhile.
         from distdbg.launch.agent.dumping import Dumper
@@ -301,7 +300,6 @@ def _options(own: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-capture", dest="capture", action="store_false")
     parser.add_argument("--stdin", choices=("inherit", "null"), default="null")
     parser.add_argument("--torchrun-handles", default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals, as it has them")
-    parser.add_argument("--container", action="store_true", help="into a container, whose Python has no distdbg")
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
     parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from distdbg.launch.io import processes
 
-_IN_CONTAINER = Path(__file__).with_name("container_torchrun.py")
+_TORCHRUN = Path(__file__).with_name("torchrun.py")
 _KEEP = 64 << 10  # of what torchrun says; its closing table is far shorter
 #: One entry of torchrun's closing table of failures.
 _FAILURE = re.compile(r"rank\s*: \d+ \(local_rank: (\d+)\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
@@ -22,8 +22,7 @@ _FAILURE = re.compile(r"rank\s*: \d+ \(local_rank: (\d+)\)\s+exitcode\s*: (-?\d+
 class TorchrunProcess:
     """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture).
 
-    `handles` are the names of the signals that end its ranks. `container`: this Python is an image's, for which distdbg
-    is not installed.
+    `handles` are the names of the signals that end its ranks.
     """
 
     def __init__(
@@ -35,7 +34,6 @@ class TorchrunProcess:
         capture: bool,
         stdin: str,
         handles: Set[str],
-        container: bool = False,
     ) -> None:
         self.argv = argv
         self.handles = handles & {number.name for number in signal.Signals}
@@ -43,7 +41,7 @@ class TorchrunProcess:
         reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)
         parent = os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, *([str(_IN_CONTAINER)] if container else ["-m", "torch.distributed.run"]), *argv],
+            [sys.executable, str(_TORCHRUN), *argv],
             env=environment,
             stdin=None if stdin == "inherit" else subprocess.DEVNULL,
             stdout=writer if capture else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PER_NODE = {
     FIRST_NODE: "$FIRST", NODE_RANK: "$NODE", IS_HOST: "$((NODE == 0))", LOCAL_ADDRESS: "$ADDRESS",
 }  # fmt: skip
+#: A torch.py or queue.py of the working directory is not torchrun's. The ranks do not inherit the option.
+_SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
 _ADDRESS = 'if [ "$NODE" = 0 ]; then ADDRESS=$FIRST; else ADDRESS=node$(printf %06d "$NODE")-$(hostname); fi'
 
 
@@ -43,7 +46,7 @@ def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
             yield f"export {variable.name}={quote(variable.value)}  {_comment(variable.origin)}"
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
-    command = [plan.place.python, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
+    command = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
     # A shell cannot export a name such as A-B; env(1) can.
     exported = ["env", *(quote(f"{v.name}={v.value}") for v in odd)] if odd else []
     yield " ".join([*exported, *map(quote, command)])

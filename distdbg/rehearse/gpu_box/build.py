@@ -94,7 +94,7 @@ def _root(torch: str, folder: Path | None) -> Path:
 
 def _install(torch: str, root: Path) -> None:
     """The wheel alone. `===` refuses a local version: an index of CPU builds would offer 2.13.0+cpu as newer."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(root)]
+    command = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(root)]
     done = subprocess.run([*command, "--upgrade", f"torch==={torch}"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPossible(f"torch {torch} with CUDA cannot be installed: {done.stderr.strip().splitlines()[-1]}")

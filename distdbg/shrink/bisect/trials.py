@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from distdbg.assets import MAIN
 from distdbg.errors import UsageError
 from distdbg.evidence import jsonl
 from distdbg.protocol.facts import ShrunkFact
@@ -90,7 +91,7 @@ def words(command: Command, run_dir: Path) -> list[str]:
     asked = command.with_option("--run-dir", run_dir)
     if command.option("--on-hang") is None:
         asked = asked.with_option("--on-hang", "kill")
-    return [sys.executable, "-m", "distdbg", "launch", *asked.options, "--", *asked.program]
+    return [sys.executable, str(MAIN), "launch", *asked.options, "--", *asked.program]
 
 
 def kept_layers(run: RunDir) -> tuple[int, int] | None:

@@ -163,6 +163,8 @@ def test_pids_whose_ranks_nobody_tells_are_counted(start):
         ("srun -n 4 python train.py", True),
         ("/venv/bin/python -m distdbg hang-dump", True),
         ("/venv/bin/python /venv/lib/distdbg/launch/agent/agent.py --run-dir x", True),
+        ("/venv/bin/python /venv/lib/distdbg/launch/agent/torchrun.py train.py", True),
+        ("/venv/bin/python /venv/lib/distdbg/__main__.py launch train.py", True),
         ("/venv/bin/python -u train.py -m torch.distributed.run", False),
         ("/venv/bin/python /venv/lib/distdbg/worker/boot.py train.py", False),
     ],

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distdbg.assets import asset_dir
+from distdbg.assets import MAIN, asset_dir
 from distdbg.errors import UsageError
 from distdbg.given_file import read_given
 from distdbg.launch.plan.dry_run import quote
@@ -43,6 +43,8 @@ _REFUSED = {
     "job-name": "--name says it",
 }  # fmt: skip
 _SEVERAL_JOBS = re.compile(r"^#SBATCH\s+(--array\b|-a\b|hetjob\b|packjob\b)", re.MULTILINE)
+#: Ends the batch script of a job that may go back into the queue.
+_REQUEUE = Path(__file__).resolve().with_name("requeue.py")
 #: After the ranks' grace period the verdict is written, and Slurm may be late: seconds.
 _NEEDS_S = 15
 
@@ -80,6 +82,7 @@ def render_script(settings: JobSettings, run: RunDir, cwd: Path) -> str:
         run_dir=str(run.path),
         events=str(run.events),
         python=sys.executable,
+        requeue=str(_REQUEUE),
         launch=list(launch_words(settings)),
         checkpoint_file=str(run.checkpoint_wanted),
         on_preempt=slurm.on_preempt,
@@ -114,7 +117,7 @@ def notes(settings: JobSettings) -> list[str]:
 
 def launch_words(settings: JobSettings) -> Iterator[str]:
     """The launch on the first node, each word as the shell takes it."""
-    yield from map(quote, (sys.executable, "-m", "distdbg", "launch", "--on=slurm"))
+    yield from map(quote, (sys.executable, str(MAIN), "launch", "--on=slurm"))
     yield from map(quote, _given(settings))
     for name, value in settings.env.items():
         secret = mask(name, value) != value and re.fullmatch(r"[A-Za-z_]\w*", name)

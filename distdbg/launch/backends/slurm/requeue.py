@@ -1,18 +1,22 @@
 """Requeue a job that was warned, at the end of its batch script, as often as the user allows.
 
-    python -m distdbg.launch.backends.slurm.requeue RUN --most N --code CODE [--warned] [--exclude-culprit]
+    python <absolute>/distdbg/launch/backends/slurm/requeue.py RUN --most N --code CODE [--warned] [--exclude-culprit]
 
 The next start joins the run directory, and counts its attempts on. A job that a person cancelled stays cancelled.
 """
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
 import argparse
 import json
 import os
 import re
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

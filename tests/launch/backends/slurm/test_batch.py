@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.assets import MAIN
 from distdbg.cli.commands.launch import command, read_settings
 from distdbg.errors import UsageError
 from distdbg.launch.backends.slurm import batch
@@ -71,8 +72,8 @@ def test_the_launch_on_the_node_gets_all_settings(script, monkeypatch):
     made = settings(*words, script, "--lr", "1e-3", "--", "-x")
     shell = " ".join(batch.launch_words(made))
     argv = shlex.split(shell)
-    assert argv[:4] == [sys.executable, "-m", "distdbg", "launch"]
-    again = settings(*argv[4:])
+    assert argv[:3] == [sys.executable, str(MAIN), "launch"]
+    again = settings(*argv[3:])
     left_out = {"on": "auto", "show_ranks": "0"}
     assert again.model_copy(update=left_out) == made.model_copy(update=left_out)
     assert (again.on, again.show_ranks) == ("slurm", "none")
@@ -87,7 +88,7 @@ def test_the_launch_on_the_node_gets_all_settings(script, monkeypatch):
 )
 def test_programs_of_every_kind_are_passed_on(script, words):
     made = settings(*words)
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[4:])
+    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
     for name in ("script", "module", "command", "args", "capture"):
         assert getattr(again, name) == getattr(made, name)
 
@@ -102,12 +103,12 @@ def test_secrets_stand_in_no_script(script):
 def test_a_container_is_the_steps_business(script):
     made = settings("--container-image", "a+b#c", "--slurm", "container-mounts=/data", "--slurm", "mem=1G", script)
     assert not [line for line in lines(made) if "container" in line]
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[4:])
+    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
     assert again.slurm.container == {"container-image": "a+b#c", "container-mounts": "/data"}
     assert again.slurm.container_python == "python3"
     made = settings("--container-image=i", "--container-python=/opt/x", "--slurm=no-container-mount-home", script)
     assert not [line for line in lines(made) if "container" in line]
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[4:])
+    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
     assert again.slurm.container == {"container-image": "i", "no-container-mount-home": ""}
     assert again.slurm.container_python == "/opt/x"
 
@@ -157,7 +158,7 @@ def test_a_template_of_ones_own(script, tmp_path):
     path.write_text("#!/bin/sh\n{% for o in options %}#SBATCH {{ o }}\n{% endfor %}module load x\n"
                     "DISTDBG_JOIN_RUN={{ run_dir|sh }} exec {{ launch|join(' ') }}\n")  # fmt: skip
     text = render(settings("--template", path, script), Path("/a b/run"))
-    assert text.endswith(f"module load x\nDISTDBG_JOIN_RUN='/a b/run' exec {sys.executable} -m distdbg launch "
+    assert text.endswith(f"module load x\nDISTDBG_JOIN_RUN='/a b/run' exec {sys.executable} {MAIN} launch "
                          "--on=slurm --nodes=1 --show-ranks=none -- train.py\n")  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def test_a_killed_agent(bed, launch):
 def test_a_stopped_rank_and_a_stopped_agent_cost_a_healthy_job_nothing(bed, launch):
     job = launch(steps=800)
     job.trains()
-    rank = max(bed["node2"].pids_of("boot.py train.py", but="torch.distributed.run"))
+    rank = max(bed["node2"].pids_of("boot.py train.py", but="agent/torchrun.py"))
     for number, says in ((signal.SIGSTOP, "was stopped (SIGSTOP, Ctrl-Z)"), (signal.SIGCONT, "goes on")):
         os.kill(rank, number)
         job.waits_for(says, NAMED_WITHIN_S)
