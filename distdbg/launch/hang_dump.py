@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdbg.collect.machine.job_processes import FoundJob, LauncherWithoutRanks, find_jobs, job_of
-from distdbg.collect.machine.pyspy import find_pyspy
+from distdbg.collect.machine.pyspy import NOT_EXECUTABLE, find_pyspy
 from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.run_evidence import load_evidence
@@ -20,12 +20,13 @@ from distdbg.diagnosis.waits.movement import ENOUGH_LOOKS
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.backends.interface import RunningJob
-from distdbg.launch.watch.requested_dump import DumpOptions, Say, dump_job, dump_run
+from distdbg.launch.watch.requested_dump import DumpOptions, Say, dump_foreign_run, dump_job, dump_run
 from distdbg.model import Unknown, fold_ranks
 from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
 from distdbg.whole_file import make_private_folder, refuse_foreign_folder
 
 Target = RunDir | FoundJob | RunningJob
+_ASK_AS_OWNER = "Ask on a machine where its ranks run, as the user who launched it (`sudo -u USER distdbg hang-dump`)."
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def looks_at(target: Target) -> int:
 
 
 def take(target: Target, options: DumpOptions, output: Path | None, say: Say) -> TakenDump:
-    """Take a dump and read it; with `output` it is written there (a run keeps its own as well)."""
+    """Take a dump and read it; with `output` it is written there (a run of this user keeps its own as well)."""
     if output is not None and output.is_dir() and any(output.iterdir()):
         raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
     if isinstance(target, FoundJob):
@@ -124,8 +125,12 @@ def take(target: Target, options: DumpOptions, output: Path | None, say: Say) ->
         unknown = target.dump(folder, options, say)
         found = load_dump_alone(folder, _shown(folder))
         return TakenDump(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
+    if target.is_foreign:
+        folder = _folder_for(target, output)
+        dump_foreign_run(target, folder, options, say)
+        return TakenDump(folder, _with_doubt(_with_dump(target, folder, _shown(folder))))
     folder = dump_run(target, options, say)
-    evidence = _with_dump(target, folder)
+    evidence = _with_dump(target, folder, target.relative(folder))
     if output is not None:
         shutil.copytree(folder, output, dirs_exist_ok=True)
         folder = output
@@ -139,10 +144,9 @@ def _shown(folder: Path) -> str:
     return str(folder)
 
 
-def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
-    """The run as it is, judged by this dump and by no other that was taken meanwhile."""
+def _with_dump(run: RunDir, folder: Path, name: str) -> RunEvidence:
+    """The run as it is, judged by this dump and by no other that was taken meanwhile; `name`: as citations call it."""
     evidence = load_evidence(run)
-    name = run.relative(folder)
     if evidence.dump is None or evidence.dump.path != name:
         dump, unknown = load_dump(folder, name)
         evidence = replace(evidence, dump=dump, unknown=(*evidence.unknown, *unknown))
@@ -165,13 +169,13 @@ def _with_doubt(evidence: RunEvidence) -> RunEvidence:
     return replace(evidence, unknown=(*evidence.unknown, Unknown("whether it hangs", because)))
 
 
-def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:
+def _folder_for(job: Target, output: Path | None) -> Path:
     try:
         if output is not None:
             make_private_folder(output)
             refuse_foreign_folder(output)
             return output
-        return make_dump_folder(job.name, DUMPS_FOLDER)
+        return make_dump_folder(job.id if isinstance(job, RunDir) else job.name, DUMPS_FOLDER)
     except OSError as error:
         raise Refused(
             f"the dump cannot be written: {error.strerror}: {error.filename}", "Name another folder with -o."
@@ -179,19 +183,20 @@ def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:
 
 
 def refuse_blind(taken: TakenDump) -> None:
-    """Raises ToolMissing where no rank's stack could be had, and says what to do about it."""
+    """Raises ToolMissing if no rank's stack was collected; the remedy depends on the reason."""
     dump = taken.evidence.dump
-    ranks = list(dump.ranks.values()) if dump else []
-    why = {rank.last.missing.get("stacks", "") for rank in ranks}
-    if not ranks or any(rank.last.threads for rank in ranks) or "" in why:
+    if dump is None or any(look.threads for rank in dump.ranks.values() for look in rank.looks):
         return
+    why = {rank.last.missing.get("stacks", "") for rank in dump.ranks.values()} - {""}
+    if not why:
+        reasons = sorted({*dump.missing.values()}) or ["no reason is recorded"]
+        raise ToolMissing(f"nothing was collected of any rank: {reasons[0]}", _ASK_AS_OWNER)
     first = sorted(why)[0]
+    if find_pyspy() is None or any(NOT_EXECUTABLE in reason for reason in why):
+        remedy = "Install py-spy beside distdbg: `pip install --force-reinstall py-spy`."
+        raise ToolMissing(f"no rank's stack could be taken: {first}", remedy)
     if not any("ermission" in reason or "not permitted" in reason for reason in why):
-        remedy = (
-            "Install py-spy beside distdbg: `pip install py-spy`."
-            if find_pyspy() is None
-            else "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
-        )
+        remedy = "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
         raise ToolMissing(f"no rank's stack could be taken: {first}", remedy)
     raise ToolMissing(f"the ranks' stacks may not be read: {first}", _leave_to_look())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -185,6 +186,16 @@ class RunDir(_FilesOf):
         """The number of the batch job; None where the run was not submitted to Slurm."""
         number = self.read_slurm().get("job_id")
         return number if isinstance(number, int) else None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another user owns the run, which only root can read then. Raises OSError."""
+        return self.path.stat().st_uid != os.geteuid()
+
+    def refuse_foreign(self) -> None:
+        """Raise OSError if another user owns the run: files of root's in it could not be replaced by their owner."""
+        if self.is_foreign:
+            raise PermissionError(errno.EPERM, "the run is another user's", str(self.path))
 
     def ask(self, request: dict[str, Any]) -> str:
         """Append one request to the control file; every agent sees it at its next look. Gives its id."""

@@ -38,6 +38,8 @@ _KEPT = {
     Activity.EXTENSION: {"name", "build_directory"},
     Activity.LOCK_FILE: {"lock_filename", "canonical_path"},
 }
+#: Of a py-spy that the system does not start: no rank has refused anything.
+NOT_EXECUTABLE = "is not an executable file"
 _CAP_SYS_PTRACE = 19
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -48,9 +50,18 @@ class PySpyFailed(Exception):
 
 def find_pyspy() -> str | None:
     """The py-spy beside this interpreter first: its version was installed with distdbg. In an image the interpreter has
-    none beside it, and ours is mounted at its own path."""
-    beside = Path(sys.executable).with_name("py-spy")
-    return next((str(path) for path in (beside, _INSTALLED) if path.exists()), None) or shutil.which("py-spy")
+    none beside it, and ours is mounted at its own path. A file that cannot be executed is passed over."""
+    return next((path for path in _own_paths() if shutil.which(path)), None) or shutil.which("py-spy")
+
+
+def _own_paths() -> tuple[str, str]:
+    return str(Path(sys.executable).with_name("py-spy")), str(_INSTALLED)
+
+
+def why_no_pyspy() -> str:
+    """Why `find_pyspy` gives None."""
+    unusable = next((path for path in _own_paths() if Path(path).exists()), None)
+    return f"{unusable} {NOT_EXECUTABLE}" if unusable else "py-spy is not installed"
 
 
 def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = False) -> list[dict[str, Any]]:
@@ -62,7 +73,7 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     """
     tool = find_pyspy()
     if tool is None:
-        raise PySpyFailed("py-spy is not installed")
+        raise PySpyFailed(why_no_pyspy())
     command = [tool, "dump", "--json", "--pid", str(pid), "--locals"]
     if native:
         return _run([*command, "--native"], within_s, values)
@@ -85,7 +96,7 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
     except subprocess.TimeoutExpired:
         raise PySpyFailed(f"py-spy did not answer within {within_s:g} s") from None
     except OSError as error:
-        raise PySpyFailed(f"py-spy cannot be run: {error.strerror}") from None
+        raise PySpyFailed(f"{command[0]} {NOT_EXECUTABLE}: {error.strerror}") from None
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise PySpyFailed(_reason(words) or f"py-spy ended with exit code {done.returncode}")
@@ -154,7 +165,7 @@ def probe(pid: int) -> dict[str, Any]:
         same_user = not uids or uids[0] == str(os.getuid())
         found["because"] = why_refused(refused, scope, capabilities, same_user=same_user)
     elif not found["pyspy"]:
-        found["because"] = "py-spy is not installed beside distdbg"
+        found["because"] = why_no_pyspy()
     return found
 
 

@@ -105,9 +105,8 @@ def dump_run(run: RunDir, options: DumpOptions, say: Say) -> Path:
 
     Raises NothingToAnalyse where no rank was started, Refused where the run's directory cannot be written.
     """
+    _nodes_that_started(run)
     attempts = run.attempts()
-    if not attempts or not _nodes(attempts[-1]):
-        raise NothingToAnalyse(f"no rank of {run.id} has been started yet", "Ask again when it has come so far.")
     asked = _ask(run, attempts[-1], options, say)
     until = time.monotonic() + _BUSY_FOR_S
     while any(node.end == BUSY for node in asked.nodes) and time.monotonic() < until:
@@ -122,6 +121,27 @@ def dump_run(run: RunDir, options: DumpOptions, say: Say) -> Path:
         because.setdefault(rank, "no agent knows of it")
     write_manifest(asked.folder, options, because, told)
     return asked.folder
+
+
+def dump_foreign_run(run: RunDir, folder: Path, options: DumpOptions, say: Say) -> None:
+    """Capture the ranks of another user's run that run on this machine into `folder`: its agents could not write there.
+
+    Raises NothingToAnalyse if no rank was started.
+    """
+    nodes = _nodes_that_started(run)
+    _capture_from_here(run, folder, options, nodes, say)
+    owner = run.path.stat().st_uid
+    because = {rank: node.end or f"it does not run here, and the run is that of user {owner}: its agent was not asked"
+               for node in nodes for rank in node.ranks}  # fmt: skip
+    write_manifest(folder, options, because, {}, job=run.read_job())
+
+
+def _nodes_that_started(run: RunDir) -> list[_Node]:
+    attempts = run.attempts()
+    nodes = _nodes(attempts[-1]) if attempts else []
+    if not nodes:
+        raise NothingToAnalyse(f"no rank of {run.id} has been started yet", "Ask again when it has come so far.")
+    return nodes
 
 
 def _ask(run: RunDir, attempt: Attempt, options: DumpOptions, say: Say) -> _Asked:
@@ -195,15 +215,19 @@ def _began(folder: Path, node: _Node) -> bool:
 
 def _do_without(asked: _Asked, silent: list[_Node], say: Say) -> None:
     """Capture the ranks of silent agents from here, where they run here."""
-    if not silent:
-        return
-    run = asked.run.path.resolve()  # a launch may name it by `..` or by a link
-    here = [job for job in find_jobs() if job.run_dir and Path(job.run_dir).resolve() == run]
-    for node in silent:
+    if silent:
+        say(f"{_names(silent)} do not answer: ranks that run here are looked at from here")
+        _capture_from_here(asked.run, asked.folder, asked.options, silent, say)
+
+
+def _capture_from_here(run: RunDir, folder: Path, options: DumpOptions, nodes: Sequence[_Node], say: Say) -> None:
+    """Capture the ranks of these nodes that run on this machine; their nodes count as answered."""
+    path = run.path.resolve()  # a launch may name it by `..` or by a link
+    here = [job for job in find_jobs() if job.run_dir and Path(job.run_dir).resolve() == path]
+    for node in nodes:
         ranks = [rank for job in here for rank in job.ranks if rank.rank in node.ranks]
         if ranks:
-            say(f"the agent of node {node.node_rank} does not answer: its ranks are looked at from here")
-            capture(asked.folder, asked.options, ranks, say, node_rank=node.node_rank, host=node.host)
+            capture(folder, options, ranks, say, node_rank=node.node_rank, host=node.host)
             node.end = "answered"
 
 

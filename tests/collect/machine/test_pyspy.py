@@ -1,5 +1,6 @@
 """Stacks of real processes, by the real py-spy."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -79,3 +80,24 @@ def test_the_variables_of_a_stores_key_are_kept(tmp_path):
         frame = pyspy.stacks(process.pid, within_s=20)[0]["frames"][0]
         process.kill()
     assert [variable["name"] for variable in frame["locals"]] == ["store", "seconds"]
+
+
+def test_file_that_cannot_be_executed_is_not_taken_for_pyspy(tmp_path, monkeypatch):
+    (tmp_path / "py-spy").write_text("#!/bin/sh\n")
+    (tmp_path / "python").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(pyspy, "_INSTALLED", tmp_path / "py-spy")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pyspy.find_pyspy() is None
+    with pytest.raises(pyspy.PySpyFailed, match=f"{tmp_path}/py-spy {pyspy.NOT_EXECUTABLE}"):
+        pyspy.stacks(os.getpid(), within_s=5)
+    (tmp_path / "py-spy").chmod(0o755)
+    assert pyspy.find_pyspy() == str(tmp_path / "py-spy")
+
+
+def test_program_of_another_machine_is_no_refusal(tmp_path, monkeypatch):
+    (tmp_path / "py-spy").write_bytes(b"\x7fELF of another machine")
+    (tmp_path / "py-spy").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(pyspy.PySpyFailed, match=pyspy.NOT_EXECUTABLE):
+        pyspy.stacks(os.getpid(), within_s=5)

@@ -18,7 +18,7 @@ def test_a_child_can_be_looked_into_and_is_not_touched():
     try:
         found = probe(child.pid)
         assert found["ptrace"], found
-        assert found["because"] == ("" if found["pyspy"] else "py-spy is not installed beside distdbg")
+        assert found["because"] == ("" if found["pyspy"] else "py-spy is not installed")
         assert child.poll() is None
     finally:
         child.communicate(b"\n")
