@@ -106,12 +106,13 @@ def _memory(found: Rehearsal, snapshots: Sequence[MemoryAnswer], *, fits: bool |
         who = f"rank {found.ran_out[0]}" if one else f"ranks {fold_ranks(found.ran_out)}"
         yield Paragraph(f"It does not fit: {who} ran out of memory. The line is in the verdict above.", "strong")
     elif highest is None:
-        yield Paragraph("The peak is not known: no rank came to the end of a step that used its device.", "strong")
+        yield Paragraph("The peak is unknown: no rank used its device up to the end of a step or script.", "strong")
     else:
         lead = "It fits: the peak is" if fits else "The job did not come to its end. Until then the peak is"
+        when = f"by step {highest.step}" if highest.step else "over the whole run, in which no optimizer stepped"
         yield Paragraph(
-            f"{lead} {gib(highest.allocated)} of {gib(highest.total)}, on rank {highest.rank} by step "
-            f"{highest.step}. The allocator held {gib(max(peak.reserved for peak in found.peaks))} at most.", "strong",
+            f"{lead} {gib(highest.allocated)} of {gib(highest.total)}, on rank {highest.rank} {when}. "
+            f"The allocator held {gib(max(peak.reserved for peak in found.peaks))} at most.", "strong",
         )  # fmt: skip
     if highest is None:
         return

@@ -102,8 +102,8 @@ class Session(RankContext):
         try:
             self.page.phase(EXITING)
             self._finish_observers(failed=error is not None and not isinstance(error, SystemExit))
-            if error is not None and self._memory is not None:
-                self._memory.snapshots.failed(error)
+            if self._memory is not None:
+                self._memory.script_ends(error)
             ended: dict[str, object] = {"how": "returned", "exit": 0}
             if isinstance(error, SystemExit):  # the exit status of the process, as sys.exit documents it
                 status = error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)

@@ -99,6 +99,23 @@ def test_the_largest_batch_that_fits(rehearse):
     assert [(one["value"], one["fits"]) for one in found["tries"]] == [(1, True), (2, False)]
 
 
+def test_peak_of_a_script_without_an_optimizer(rehearse):
+    """Nothing ends a step. At the peak there are the parameter, and its gradient."""
+    script = (
+        "import torch\n"
+        "weight = torch.zeros(64 << 20, device='cuda', requires_grad=True)\n"
+        "for step in range(3):\n"
+        "    (weight * 2).sum().backward()\n"
+        "    weight.grad = None\n"
+    )
+    done, report = rehearse(script, "--gpus", "1")
+    (peak,) = report["rehearsal"]["peaks"]
+    assert (done.code, report["rehearsal"]["fits"], peak["step"]) == (0, True, 0), done
+    assert 512 << 20 <= peak["allocated"] <= peak["reserved"] < 544 << 20, peak
+    (kinds,) = report["rehearsal"]["kinds"]
+    assert 512 << 20 <= kinds["peak"] <= peak["allocated"] and sum(kinds["kinds"].values()) == kinds["peak"], kinds
+
+
 @pytest.mark.parametrize("kept", ["dcp", "files of ranks"])
 def test_a_checkpoint_is_resumed_on_more_ranks(rehearse, tmp_path, kept):
     """DCP shards it again. A file of each rank is not there for a rank that was not there."""

@@ -313,7 +313,7 @@ def test_the_error_that_ends_the_script_has_a_snapshot_however_many_were_caught(
 
 def test_many_steps_snapshots_leave_room_for_the_error(session, cuda):
     snapshots = SnapshotWriter(session, None)
-    snapshots._taken = 200
+    snapshots.taken = 200
     snapshots.take("step")
     snapshots.ran_out()
     assert ["because" in reported for reported in session.said("snapshot")] == [True, False]

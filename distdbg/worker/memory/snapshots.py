@@ -33,7 +33,8 @@ class SnapshotWriter:
         self._failures = 0
         #: the newest failed request has its snapshot
         self._shown = False
-        self._taken = 0
+        #: the number of requests so far
+        self.taken = 0
 
     def ran_out(self, *_about: object) -> None:
         """torch's observer: a request has failed, and all memory is still in use."""
@@ -57,10 +58,10 @@ class SnapshotWriter:
             self._report(asked, because="another snapshot is being written")
             return
         try:
-            if self._taken >= _MOST and why != "oom":
+            if self.taken >= _MOST and why != "oom":
                 self._report(asked, because=f"{_MOST} snapshots are enough")
                 return
-            self._taken += 1
+            self.taken += 1
             with figures.own_device():
                 files = self._files(why)
             step = self._context.page.steps()
@@ -74,7 +75,7 @@ class SnapshotWriter:
         self._context.link.send("snapshot", {"id": asked, **fields}, last_words=True)
 
     def _files(self, why: str) -> list[dict[str, str]]:
-        stem = f"{why}-step{self._context.page.steps():06d}-{self._taken:03d}"
+        stem = f"{why}-step{self._context.page.steps():06d}-{self.taken:03d}"
         files = []
         device = figures.cuda()
         if device is not None and hasattr(device.memory, "_snapshot"):

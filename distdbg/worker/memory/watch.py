@@ -89,6 +89,16 @@ class MemoryWatch:
             self._note("epoch")
             self._line(step=self._page.steps())
 
+    def script_ends(self, error: BaseException | None) -> None:
+        """A script without an optimizer has no steps: its line, and the snapshot asked for, are of the whole run."""
+        if error is not None:
+            self.snapshots.failed(error)
+        if self._page.steps() == 0:
+            self._note("script")
+            self._line(step=0)
+            if self._steps and not self.snapshots.taken:
+                self.snapshots.take("end")
+
     def _note(self, phase: str) -> None:
         """With gradient accumulation a phase ends several times in a step: the highest counts."""
         begun = _spent()
