@@ -291,9 +291,9 @@ _ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
     ("torch/utils/cpp_extension.py", ("_jit_compile",), Activity.EXTENSION),
     ("torch/utils/file_baton.py", ("wait",), Activity.LOCK_FILE),
     ("filelock/", ("acquire",), Activity.LOCK_FILE),
-    ("torch/_dynamo/", (), Activity.COMPILATION),
-    ("torch/_inductor/", (), Activity.COMPILATION),
-    ("triton/", (), Activity.COMPILATION),
+    ("torch/_dynamo/convert_frame.py", (), Activity.COMPILATION),  # other files are called by compiled code, too
+    ("torch/_inductor/compile_fx.py", (), Activity.COMPILATION),
+    ("triton/compiler/", (), Activity.COMPILATION),
     ("torch/hub.py", (), Activity.DOWNLOAD),
     ("huggingface_hub/", (), Activity.DOWNLOAD),
     ("urllib/request.py", (), Activity.DOWNLOAD),

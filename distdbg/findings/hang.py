@@ -48,6 +48,22 @@ ENTRIES = (
         source="https://pytorch.org/docs/stable/distributed.html",
     ),
     FindingDoc(
+        id="compile-asymmetry",
+        severity="error",
+        title="a rank compiles while the others wait for it",
+        meaning="torch.compile or Triton compiles on some ranks at a moment at which the others do not: their input "
+        "has another shape, type or flag, they take another branch, or their cache is cold. The others wait in a "
+        "collective. If the compilation takes longer than the timeout of the process group, the job ends.",
+        how_seen="The stack of the rank that the others wait for is inside of torch.compile (its conversion of a "
+        "frame, or a backend's compiler) or of Triton's compiler.",
+        remedy="Give all ranks inputs of the same shapes and types (pad or drop the last batch, mark varying "
+        "dimensions with torch._dynamo.mark_dynamic), so that they compile at the same step; TORCH_LOGS=recompiles "
+        "shows why one compiles again. Compile all shapes before the training, keep the cache "
+        "(TORCHINDUCTOR_CACHE_DIR) on a disk that outlives the job, or raise the timeout of init_process_group above "
+        "the longest compilation.",
+        source="https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
+    ),
+    FindingDoc(
         id="extension-build",
         severity="error",
         title="ranks build a C++ extension, or wait for its lock file",

@@ -78,7 +78,8 @@ class ProcessState(DumpPart, name="process", by="agent"):
 
     `syscall` is the call that the judged thread waits in, `target` the file, socket or child that it waits for, and
     `holders` the processes that have locked that file. `nccl`: it has a process group of NCCL, whose watchdog is one of
-    its threads.
+    its threads. `groups` is the largest number of process groups that its threads can belong to, None if no thread is
+    one of NCCL's or gloo's.
     """
 
     t: float | None = None
@@ -93,6 +94,7 @@ class ProcessState(DumpPart, name="process", by="agent"):
     target: str = ""
     holders: Sequence[int] = ()
     nccl: bool = False
+    groups: int | None = None
 
 
 class Descendant(DumpPart, name="descendant", by="agent"):

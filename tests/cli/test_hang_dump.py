@@ -85,6 +85,22 @@ def test_any_torchrun_job_by_its_launchers_pid(start, distdbg, tmp_path):
 
 
 @pytest.mark.slow
+def test_mismatch_in_the_only_group_of_a_plain_torchrun_job(start, distdbg):
+    """No recorder gives the groups; the threads of gloo show that each rank has one."""
+    program = PROGRAMS / "breaks_on_its_own_loss.py"
+    launcher = start("torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(program))
+
+    def verdict():
+        done = distdbg("hang-dump", "--pid", launcher, "--json")
+        report = json.loads(done.out) if done.code == 10 else {}
+        return report if report and not report["unknown"] else None  # else a busy machine had no time for one rank
+
+    report = wait_until(verdict)
+    assert errors(report) == [("collective-mismatch", [1])], report
+    assert "`break` at breaks_on_its_own_loss.py:20" in report["findings"][0]["cause"]
+
+
+@pytest.mark.slow
 def test_ranks_that_are_elsewhere_are_said_to_be(start, distdbg, tmp_path):
     launcher = start("torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS)
     ranks = wait_until(lambda: ranks_of(launcher))

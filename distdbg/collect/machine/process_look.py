@@ -1,12 +1,13 @@
 """Sample a process from outside through /proc, without stopping it.
 
     {"t": …, "state": "S", "wchan": "futex_wait_queue", "cpu_s": 12.3, "threads": 9, "rss": …, "read": …, "written": …,
-     "syscall": "read", "target": "fifo /tmp/x", "holders": [], "nccl": true}
+     "syscall": "read", "target": "fifo /tmp/x", "holders": [], "nccl": true, "groups": 1}
 
 Times are epoch seconds, sizes bytes. `state` is one letter of proc(5). `syscall` is what the main thread waits in, and
 `target` what its first argument names: a file, a socket's peer, a child; `holders` are the processes that have locked
-the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL process group is one of its threads. Fields
-that cannot be read are left out.
+the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL process group is one of its threads, and
+`groups` how many process groups it has at most, by the threads that NCCL and gloo keep for each. Fields that cannot be
+read are left out.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _LOCKS = ("flock", "fcntl")
 OF_THREAD = ("syscall", "target", "holders")
 #: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp names its threads so.
 _WATCHDOG = "pt_nccl_watchdg"
+#: ProcessGroupGloo.cpp, likewise: a group has at least so many (ProcessGroupGloo::Options).
+_GLOO, _GLOO_THREADS = "pt_gloo_runloop", 2
 
 
 def look(pid: int) -> dict[str, Any]:
@@ -62,8 +65,11 @@ def look(pid: int) -> dict[str, Any]:
     } | _usage_of(pid, fields)
     with contextlib.suppress(OSError):
         seen["wchan"] = (folder / "wchan").read_text().strip()
-    if _WATCHDOG in procfs.thread_names(pid):
+    names = procfs.thread_names(pid)
+    if _WATCHDOG in names:
         seen["nccl"] = True
+    if groups := names.count(_WATCHDOG) + names.count(_GLOO) // _GLOO_THREADS:
+        seen["groups"] = groups
     return seen | waits_in(pid, pid)
 
 

@@ -78,13 +78,13 @@ def command_name(pid: int) -> str:
         return ""
 
 
-def thread_names(pid: int) -> set[str]:
-    """The names of a process's threads: torch names those of its process groups."""
-    found: set[str] = set()
+def thread_names(pid: int) -> list[str]:
+    """The name of each thread of a process: torch names those of its process groups."""
+    found: list[str] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found.add((thread / "comm").read_text(encoding="utf-8", errors="replace").strip())
+                found.append((thread / "comm").read_text(encoding="utf-8", errors="replace").strip())
     return found
 
 

@@ -91,7 +91,9 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
     if look is None:
         path = next((seen.recorder_path for seen in reversed(had.looks) if seen.recorder_path), "")
         return Citation(path, None, f"rank {rank}, flight recorder") if path else None
-    standing = hang.standings[rank]
+    standing, operation = hang.standings[rank], hang.of_threads.get(rank)
+    if operation is not None:
+        standing = replace(standing, thread=operation.thread, frames=operation.frames)
     thread = _thread_of(standing, had, look)
     frames = standing.worker or (thread.frames if thread is not None else ())
     frames = tuple(f for f in frames if f.origin is not Origin.OURS)

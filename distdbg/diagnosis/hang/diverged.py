@@ -22,11 +22,19 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.diagnosis.waits.loop_exits import LoopExit
 from distdbg.diagnosis.waits.modules_apart import modules_apart
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
+
+#: Ranks whose two threads are named: the others mostly do the same.
+_MAX_RANKS_WITH_TWO_THREADS = 2
+_REMEDY_FOR_TWO_THREADS = (
+    "Give the thread a process group of its own (`new_group`), or let it begin its collectives at a point of the step "
+    "that is the same on every rank and wait for it before the main thread uses the group again."
+)
 
 
 @rule(*(kind.value for kind in Kind), explains=("stuck-on-lock",))  # its main thread waits for the one that calls
@@ -36,19 +44,20 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
     if found is None:
         return
     kind, remedy = found.kind, entry(found.kind.value).remedy
+    error = _error(evidence, found)
     if evidence.dump is not None and evidence.dump.reason == "death":
         yield _at_death(evidence, evidence.dump, found, remedy)
     if hang is None or not hang.stands:
         return
     detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
-    cause = [detail, _modules(evidence, hang.dump, found), handled(evidence, found.ranks), waits]
+    cause = [_two_threads(hang), detail, _modules(evidence, hang.dump, found), handled(evidence, found.ranks), waits]
     yield Finding(
         id=kind.value,
         severity="error",
         confidence="likely" if not found.sure or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
         cause=" ".join(filter(None, cause)),
-        remedy=REMEDY_OF_WHAT_RAISED if _error(evidence, found) else remedy,
+        remedy=_REMEDY_FOR_TWO_THREADS if hang.of_threads else REMEDY_OF_WHAT_RAISED if error else remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),
         step=step(hang, found.ranks),
@@ -182,6 +191,8 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
         condition = "that" if named else f"`{found.condition.text}` ({found.condition_line})"
         holds = "does not hold" if found.condition.otherwise else "holds"
         return f"{short(found.frame)} runs only where {condition} {holds}."
+    if found.loop_exit is not None:
+        return _left_the_loop(evidence, found.loop_exit)
     if found.times_before:
         left_out = next(operation for operation, ranks in found.sides if ranks == found.others)
         return (
@@ -189,6 +200,28 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
             f"{who(evidence, found.ranks)} did not call it this time."
         )
     return ""
+
+
+def _two_threads(hang: Hang) -> str:
+    """Say which ranks use one group in two threads, whose order nothing fixes; empty if none does."""
+    return " ".join(
+        f"On rank {rank} two threads use {operation.group} at once, and nothing fixes their order: its "
+        f"{operation.thread} is in {operation.function} at {short(operation.frames[0])}, and its main thread in "
+        f"{operation.newer}{f' at {short(frame)}' if (frame := hang.standings[rank].frame) is not None else ''}."
+        for rank, operation in sorted(hang.of_threads.items())[:_MAX_RANKS_WITH_TWO_THREADS]
+    )
+
+
+def _left_the_loop(evidence: RunEvidence, loop: LoopExit) -> str:
+    file = loop.file.rpartition("/")[2]
+    left, inside = who(evidence, loop.left), who(evidence, loop.inside)
+    ways = [f"`{way.text}` at {file}:{way.line}{f' (`{way.condition}`)' if way.condition else ''}" for way in loop.ways]
+    ways += ["its own end"] if loop.may_end or not ways else []
+    return (
+        f"{left[:1].upper()}{left[1:]} {'has' if len(loop.left) == 1 else 'have'} left the loop at {file}:{loop.line} "
+        f"(`{loop.text}`), in which {inside} still {'is' if len(loop.inside) == 1 else 'are'}. "
+        f"What leaves it: {', '.join(ways)}."
+    )
 
 
 def _modules(evidence: RunEvidence, dump: Dump, found: Divergence) -> str:

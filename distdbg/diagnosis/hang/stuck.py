@@ -12,6 +12,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.store_keys import said_of_setters
+from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Confidence, Finding, FindingDoc, grouped
@@ -28,7 +29,12 @@ _IDS = {
 }
 
 
-@rule(*_IDS.values())
+#: What a rank does while it compiles: the compiler runs in Python and C++, reads files, and waits for processes.
+_COMPILES_IN = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOCK)
+_COMPILES = "compile-asymmetry"
+
+
+@rule(*_IDS.values(), _COMPILES)
 def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
@@ -36,7 +42,20 @@ def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     yield from _at_devices(evidence, hang)
     for culprit in hang.culprits:
         if culprit.standing.doing in _IDS and not (hang.starting and culprit.standing.passes):
-            yield _finding(evidence, hang, culprit, entry(_IDS[culprit.standing.doing]))
+            doc = entry(_COMPILES if _compiles(hang, culprit) else _IDS[culprit.standing.doing])
+            yield _finding(evidence, hang, culprit, doc)
+
+
+def _compiles(hang: Hang, culprit: Culprit) -> bool:
+    """Return whether others wait for ranks that are inside of a compiler, in all looks."""
+    if not culprit.waits or culprit.standing.doing not in _COMPILES_IN:
+        return False
+    dumps = [hang.dump.ranks[rank] for rank in culprit.ranks if rank in hang.dump.ranks]
+    threads = [had.judged(look) for had in dumps for look in had.looks if look.threads]
+    return bool(threads) and all(
+        thread is not None and any(frame.activity is Activity.COMPILATION for frame in thread.frames)
+        for thread in threads
+    )
 
 
 def _at_devices(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
@@ -65,7 +84,8 @@ def _at_devices(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDoc) -> Finding:
     standing = culprit.standing
     subject = who(evidence, culprit.ranks)
-    summary = f"{subject} {plural(standing.phrase, culprit.ranks)}{_at(standing)}"
+    compiles = f"{plural('compiles', culprit.ranks)}, and " if doc.id == _COMPILES else ""
+    summary = f"{subject} {compiles}{plural(standing.phrase, culprit.ranks)}{_at(standing)}"
     if culprit.waits:
         waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting} - set(culprit.ranks))
         summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (

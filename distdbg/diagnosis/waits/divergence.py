@@ -10,7 +10,7 @@ from distdbg.diagnosis.timeline.call_lines import line_of
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.branches import branch_of, shares_the_call
 from distdbg.diagnosis.waits.divergence_at_death import divergence_at_death
-from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
+from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart, with_loop_exit
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.mismatch import Mismatch, left_out
 from distdbg.evidence.run import RunEvidence
@@ -28,9 +28,8 @@ def divergence_of(evidence: RunEvidence) -> Divergence | None:
     hang = hang_of(evidence)
     if hang is None:
         return None
-    if hang.mismatch is not None:
-        return _of_mismatch(evidence, hang)
-    return _of_forming(hang) or _of_stacks(hang)
+    found = _of_mismatch(evidence, hang) if hang.mismatch is not None else _of_forming(hang) or _of_stacks(hang)
+    return with_loop_exit(hang.lines, found) if found is not None else None
 
 
 def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
@@ -111,20 +110,34 @@ def _line_of(hang: Hang, mismatch: Mismatch, rank: int) -> tuple[str, int] | Non
 
 def _of_stacks(hang: Hang) -> Divergence | None:
     """Two sides wait for one another in other collectives, and no recorder tells their groups: where one side alone is
-    in a branch of an `if` about its rank, that collective is one too many. Groups in another order need no such `if`.
+    in a branch of an `if` about its rank, that collective is one too many. Groups in another order need no such `if`,
+    but more than one group.
     """
     for circle in hang.circles:
         waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
         sides = grouped((hang.standings[rank].function, rank) for rank in _beside(hang, set(circle)))
         collective = all(hang.standings[rank].doing is Doing.COLLECTIVE for rank in circle)
-        if len(sides) != 2 or not collective or not all(wait.by_stacks for wait in waits):
+        if len(sides) < 2 or not collective or not all(wait.by_stacks for wait in waits):
             continue
-        (_, one), (_, other) = told = tuple((function, tuple(ranks)) for function, ranks in sides.items())
-        for few, many in ((one, other), (other, one)):
-            if branch_of(hang.lines, few, many) is not None and branch_of(hang.lines, many, few) is None:
-                found = Divergence(Kind.MISMATCH, few, many, told, "by the stacks alone", sure=False)
-                return conditional(hang.lines, few, many, found)
+        told = tuple((function, tuple(ranks)) for function, ranks in sides.items())
+        if len(sides) == 2:
+            (_, one), (_, other) = told
+            for few, many in ((one, other), (other, one)):
+                if branch_of(hang.lines, few, many) is not None and branch_of(hang.lines, many, few) is None:
+                    found = Divergence(Kind.MISMATCH, few, many, told, "by the stacks alone", sure=False)
+                    return conditional(hang.lines, few, many, found)
+        if all(hang.dump.ranks[rank].last.process.groups == 1 for rank in circle):
+            return _in_one_group(told)
     return None
+
+
+def _in_one_group(sides: tuple[tuple[str, tuple[int, ...]], ...]) -> Divergence:
+    """Ranks that wait for one another in several operations of the only group that each of them has."""
+    ordered = tuple(sorted(sides, key=lambda side: (-len(side[1]), side[1])))
+    tie = len(ordered[0][1]) == len(ordered[1][1])
+    few = tuple(sorted(rank for _, ranks in (ordered if tie else ordered[1:]) for rank in ranks))
+    place = "by the stacks alone, each rank has one process group"
+    return Divergence(Kind.MISMATCH, few, () if tie else ordered[0][1], ordered, place, sure=False)
 
 
 def _beside(hang: Hang, ranks: set[int]) -> tuple[int, ...]:

@@ -13,7 +13,13 @@ from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.waits.branches import RankLines, branch_of, branches, shares_the_call
-from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, conditional, raised_apart
+from distdbg.diagnosis.waits.divergence_record import (
+    Divergence,
+    Kind,
+    conditional,
+    raised_apart,
+    with_loop_exit,
+)
 from distdbg.diagnosis.waits.last_calls import Parted, call_words, parted_at_last
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.dump import Dump
@@ -45,7 +51,7 @@ def divergence_at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
     few, many = (found.ranks, found.others) if found.others else (one, other)
     if raised_apart(evidence, few, many) or raised_apart(evidence, many, few):
         return found
-    return _conditional(lines, few, many, found) or _with_branch(lines, few, many, found)
+    return _conditional(lines, few, many, found) or with_loop_exit(lines, _with_branch(lines, few, many, found))
 
 
 def _conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], found: Divergence) -> Divergence | None:

@@ -8,6 +8,7 @@ from enum import Enum
 
 from distdbg.diagnosis.failures.handling import handling
 from distdbg.diagnosis.waits.branches import RankLines, branch_of
+from distdbg.diagnosis.waits.loop_exits import LoopExit, find_loop_exit
 from distdbg.diagnosis.waits.rank_conditions import Condition
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.threads import Frame
@@ -46,6 +47,8 @@ class Divergence:
     maps_used: tuple[int, ...] = ()
     #: of each side the line of its call, where a rank may have failed at a later one; empty for none
     called_at: tuple[str, ...] = ()
+    #: the loop that one side has left
+    loop_exit: LoopExit | None = None
 
     @property
     def condition_line(self) -> str:
@@ -72,6 +75,14 @@ def conditional(lines: RankLines, few: tuple[int, ...], many: tuple[int, ...], f
         return found
     apart, others = (inside, outside) if one is not branch.condition.otherwise else (outside, inside)
     return replace(found, ranks=apart, others=others)
+
+
+def with_loop_exit(lines: RankLines, found: Divergence) -> Divergence:
+    """Add the loop that one of two sides has left, unless something else is known to part them."""
+    if found.kind is not Kind.MISMATCH or found.condition is not None or len(found.sides) != 2:
+        return found
+    (_, one), (_, other) = found.sides
+    return replace(found, loop_exit=find_loop_exit(lines, one, other))
 
 
 def raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from distdbg.diagnosis.timeline.call_lines import ModelPlace, line_of, place_of
+from distdbg.diagnosis.timeline.call_lines import ModelPlace, place_of
 from distdbg.diagnosis.timeline.device import OpenOperation, known_to_all, open_operations, stuck_devices
 from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.judge import stand
@@ -19,6 +19,12 @@ from distdbg.diagnosis.waits.ends import Ends, find_ends
 from distdbg.diagnosis.waits.graph import Wait, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.movement import elsewhere, moved_ranks
+from distdbg.diagnosis.waits.operation_lines import (
+    ThreadOperation,
+    find_thread_operations,
+    lines_of,
+    python_name,
+)
 from distdbg.diagnosis.waits.roots import other_root
 from distdbg.diagnosis.waits.store_keys import with_setters
 from distdbg.diagnosis.waits.transfers import peer_of
@@ -61,8 +67,10 @@ class Hang:
     #: no rank has made a step or a call of torch.distributed, and the launch has not called the job hung: what they
     #: wait for may still come
     starting: bool = False
-    #: by rank, the user's lines that enqueued what its device waits in, innermost first
+    #: by rank, the user's lines that began what its device, or another thread of it, waits in, innermost first
     enqueued: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    #: ranks of which two threads use one group: the operation of the thread that their standing does not describe
+    of_threads: Mapping[int, ThreadOperation] = field(default_factory=dict)
     #: nothing was collected of these ranks, and at least one of them has not come to what all others wait in
     unread: tuple[int, ...] = ()
     #: by rank, where in the model that operation belongs, as far as it is known
@@ -146,6 +154,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     moved = moved_ranks(dump, waits, standings)
     culprits = tuple(_culprits(found.sinks if waits else _alone(evidence, dump), standings, waits))
     circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
+    older = find_thread_operations(dump, known, waits, standings)
     if moved:
         apart = _apart(dump, moved)
         culprits = tuple(
@@ -170,10 +179,12 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         enqueued={
             rank: lines
             for rank, operation in opened.items()
-            if (lines := _lines_of(dump, rank, operation, known, standings[rank].frames))
-        },
+            if (lines := lines_of(dump, rank, operation, known, standings[rank].frames))
+        }
+        | {rank: operation.frames for rank, operation in older.items()},
+        of_threads={rank: operation for rank, operation in older.items() if operation.thread},
         places={
-            rank: place_of(dump.ranks[rank], operation.created, _python_name(dump, operation))
+            rank: place_of(dump.ranks[rank], operation.created, python_name(dump, operation))
             for rank, operation in opened.items()
         },
     )
@@ -215,26 +226,6 @@ def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
 
 def _in(waits: Iterable[Wait]) -> set[int]:
     return {rank for wait in waits for rank in wait.waiting}
-
-
-def _lines_of(
-    dump: Dump, rank: int, operation: OpenOperation, known: list[Group], host: tuple[Frame, ...]
-) -> tuple[Frame, ...]:
-    """The user's lines that enqueued an operation: by the recorder, else by the call that the rank wrote down, with
-    what had called it as far as the host is still below that."""
-    if not operation.transfers and (lines := known[operation.group].logs[rank].lines):
-        return lines
-    line = line_of(dump.ranks[rank], operation.created, _python_name(dump, operation))
-    if line is None:
-        return ()
-    at = next((n for n, f in enumerate(host) if (f.file, f.function) == (line.file, line.function)), None)
-    return (line,) if at is None else (line, *host[at + 1 :])
-
-
-def _python_name(dump: Dump, operation: OpenOperation) -> str:
-    if operation.transfers:
-        return "send" if operation.transfers[0].sends else "recv"
-    return dump.signatures[operation.signature].operation
 
 
 def _follow(
@@ -297,7 +288,7 @@ def _waits_in(rank: int, group: Group) -> bool:
 
 def _on_device(dump: Dump, rank: int, operation: OpenOperation, known: list[Group]) -> Standing:
     signature = dump.signatures[operation.signature]
-    lines = _lines_of(dump, rank, operation, known, ())
+    lines = lines_of(dump, rank, operation, known, ())
     place = f" at {lines[0].file.rpartition('/')[2]}:{lines[0].line}" if lines else ""
     verb = "start" if operation.started is False else "complete"
     phrase = f"has enqueued {signature}{place}, and its device does not {verb} it"

@@ -10,7 +10,8 @@ from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, WithoutGradient
-from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
+from distdbg.protocol.dump import ProcessState
+from tests.hang_cases import SIGNATURES, blind, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
 from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder, thread
 
 
@@ -44,6 +45,21 @@ def test_the_if_that_parts_them(seed):
     diverged = found(shuffled(ranks, seed), sources=BRANCHES)
     assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.RANK_CONDITIONAL, (0,), (1, 2, 3))
     assert (diverged.condition.text, diverged.condition.line, diverged.frame.line) == ("if rank == 0", 3, 4)
+
+
+@pytest.mark.parametrize(("groups", "root"), [(1, ("collective-mismatch", (2,))), (2, ("group-deadlock", (0, 1, 2)))])
+def test_circle_by_stacks_is_mismatch_if_each_rank_has_one_group(groups, root):
+    def in_groups(make):
+        def build(rank):
+            dump = make(rank)
+            state = ProcessState(**dump.last.process.fields() | {"groups": groups})
+            return replace(dump, looks=tuple(replace(look, process=state) for look in dump.looks))
+
+        return build
+
+    ranks = {0: blind("all_reduce"), 1: blind("all_reduce"), 2: blind("barrier")}
+    report = build_report(evidence({rank: in_groups(make) for rank, make in ranks.items()}))
+    assert roots(report) == [root]
 
 
 def test_the_if_that_the_many_stand_in():
