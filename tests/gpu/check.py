@@ -59,8 +59,10 @@ def run(side: str, folder: Path, arguments: Sequence[str], *, one_gpu: bool) -> 
     # In CI a skip is a failure, and on hardware the planted faults are skipped.
     env = {name: value for name, value in os.environ.items() if name != "CI"}
     env |= {"DISTDBG_GPUS": side, "DISTDBG_GPU_FIGURES": str(figures)}
-    limits = ["-m", "one_gpu", f"--session-timeout={CHECK_LIMIT_S}", f"--timeout={TEST_LIMIT_S}"] if one_gpu else []
-    command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={junit}", *limits, *arguments]
+    chosen = ["-m", "one_gpu"] if one_gpu else []
+    if one_gpu and side == HARDWARE:
+        chosen += [f"--session-timeout={CHECK_LIMIT_S}", f"--timeout={TEST_LIMIT_S}"]
+    command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={junit}", *chosen, *arguments]
     if not any(argument.startswith("tests/") for argument in arguments):
         command.append(str(HERE))
     subprocess.run(command, env=env, check=False)
