@@ -47,6 +47,7 @@ def test_an_error_of_a_device_names_its_rank(gpus, kind, message, xid):
     assert "GPU 1 of" in still and {48: "ECC", 79: "fallen off the bus"}[xid] in still, still
 
 
+@pytest.mark.one_gpu
 def test_a_device_side_assert_is_a_cuda_error(gpus):
     """A real one on a real device; on the box it is planted in the kernel that would find the index."""
     faults = None if HARDWARE else {0: "device-assert kernel=index"}

@@ -201,6 +201,7 @@ def test_a_running_job_has_figures_snapshots_and_what_others_take_of_its_devices
         assert look[0]["memory_used"] >= 3 * GIB > look[2]["memory_used"] >= GIB > look[1]["memory_used"]
 
 
+@pytest.mark.one_gpu
 def test_out_of_memory_is_named_with_a_snapshot(gpus):
     fill = "kept = []\nwhile True:\n    kept.append(torch.empty(1 << 30, device='cuda'))\n"
     box = gpus(memory="8G")
@@ -213,6 +214,7 @@ def test_out_of_memory_is_named_with_a_snapshot(gpus):
     assert any(name.startswith(("weight", "bias")) and "parameters" in kinds for name, kinds in names.items()), names
 
 
+@pytest.mark.one_gpu
 def test_shapes_that_grow_leave_what_was_reserved_for_the_shorter_ones(gpus):
     grows = "torch.empty((20 << 20) + step * (1 << 18), dtype=torch.int8, device='cuda')"
     body = f"for step in range(600):\n    time.sleep(0.01)\n    {grows}{STEP}\n{END}"
