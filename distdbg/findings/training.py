@@ -435,15 +435,29 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="learning-rate-zero",
+        severity="warning",
+        title="a schedule has set the learning rate to 0, and the training goes on",
+        meaning="With a learning rate of 0 an optimizer changes no parameter: the steps that follow cost time and "
+        "train nothing. Usual causes are a schedule that is shorter than the training, and one that counts something "
+        "else than the steps.",
+        how_seen="Before each step the learning rates of the optimizer of a schedule: all are 0 for the newest quarter "
+        "of all steps, at least for ten, or for all steps of a script that has ended.",
+        remedy="Make the schedule as long as the training, in the unit in which scheduler.step() is called.",
+        source="https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
+    ),
+    FindingDoc(
         id="scheduler-cadence",
         severity="warning",
-        title="the schedule of the learning rate moves per epoch where it was made for steps, or the reverse",
-        meaning="A OneCycleLR that is made for all steps and moved once an epoch never leaves its warm-up; a "
+        title="the schedule of the learning rate moves at another pace than it was made for",
+        meaning="A schedule that is stepped with each micro-batch ends after a part of the steps of the optimizer. "
+        "A OneCycleLR that is made for all steps and moved once an epoch never leaves its warm-up; a "
         "CosineAnnealingLR that is made for the number of epochs and moved with each step goes up and down "
         "many times an epoch.",
-        how_seen="At the end of the script: how often the schedule moved, the length it was made for, and how many "
-        "passes over a loader and steps of the optimizer there were. All of them must fit: a OneCycleLR made "
-        "for fewer than half of the steps counts epochs, of which not all came.",
+        how_seen="Several moves before each step of the optimizer, and a learning rate of 0 for a quarter of the steps "
+        "or a length that is the number of steps. At the end of the script: how often the schedule moved, the length "
+        "it was made for, and how many passes over a loader and steps of the optimizer there were. All of them must "
+        "fit: a OneCycleLR made for fewer than half of the steps counts epochs, of which not all came.",
         remedy="Call scheduler.step() as often as its length counts: after each batch for OneCycleLR, after each "
         "epoch where T_max counts epochs.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.OneCycleLR.html",

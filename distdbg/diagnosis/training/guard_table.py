@@ -9,6 +9,11 @@ from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
 
+_ONCE_A_STEP = (
+    "Call scheduler.step() once after each optimizer.step(), outside of the loop over micro-batches; or make the "
+    "schedule for the number of micro-batches."
+)
+
 GUARD_RULES = guard_rules(
     __name__,
     GuardRow(
@@ -128,6 +133,28 @@ GUARD_RULES = guard_rules(
         "scheduler-before-optimizer",
         "the {scheduler} steps before the optimizer steps at {place}",
         "{times} times in a row, the scheduler stepped after the backward and before the optimizer.",
+    ),
+    GuardRow(
+        "learning-rate-zero",
+        "the {scheduler} of {place} has set the learning rate to 0: since step {since} nothing is learnt",
+        "{zero} of {steps} steps of the optimizer had a learning rate of 0 in all groups of parameters.",
+    ),
+    GuardRow(
+        "scheduler-cadence",
+        "the {scheduler} is stepped {ratio:.3g} times for each step of the optimizer at {place}: the learning rate is "
+        "0 since step {zero_since}",
+        "It was stepped {moves} times in {steps} steps of the optimizer.",
+        when=lambda fields: fields.get("zero_since"),
+        remedy=_ONCE_A_STEP,
+    ),
+    GuardRow(
+        "scheduler-cadence",
+        "the {scheduler} is stepped {ratio:.3g} times for each step of the optimizer at {place}, and made for "
+        "{planned}",
+        "It was stepped {moves} times in {steps} steps of the optimizer.",
+        when=lambda fields: fields.get("ratio"),
+        confidence="likely",
+        remedy=_ONCE_A_STEP,
     ),
     GuardRow(
         "scheduler-cadence",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.worker.guards.shared.base import IN_A_ROW, Guard, script_failed
+from distdbg.worker.guards.shared.followed_schedules import FollowedSchedule, ScheduleFollower
 from distdbg.worker.guards.shared.passes import LoaderPass, PassGuard
 from distdbg.worker.models import weak
 from distdbg.worker.user_code import Where, users_line
@@ -51,7 +52,7 @@ class SchedulerBeforeOptimizer(Guard):
     def _stepped(self, optimizer: Any) -> None:
         for one in self._schedules:
             if one.optimizer() is optimizer:
-                one.stepped, one.at_backward = True, None
+                one.stepped, one.at_backward, one.at_step = True, None, one.moves()
 
     def _backward(self, _frame: object) -> None:
         for one in self._schedules:
@@ -63,19 +64,21 @@ class SchedulerBeforeOptimizer(Guard):
             if one.at_backward is None or one.optimizer() is not optimizer:
                 continue
             now, before = one.moves(), one.at_backward
-            times = self.in_a_row(now is not None and now == before + 1, one)
+            # one that moves with each micro-batch is `scheduler-cadence`
+            times = self.in_a_row(now is not None and now - 1 == before == one.at_step, one)
             if times >= IN_A_ROW:
                 kind = type(one.of()).__name__
                 self.report(users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=times)
 
 
 class _MovingSchedule:
-    """`at_backward` is how often it had moved when the last backward began since its optimizer's last step."""
+    """`at_step` is how often it had moved at its optimizer's last step, `at_backward` at the newest backward since."""
 
     def __init__(self, of: Callable[[], Any]) -> None:
         self.of = of
         self.stepped = False
         self.at_backward: int | None = None
+        self.at_step: int | None = None
 
     def optimizer(self) -> Any:
         return getattr(self.of(), "optimizer", None)
@@ -90,20 +93,37 @@ class _MovingSchedule:
 _LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max"}
 
 
-class SchedulerCadence(PassGuard):
+class SchedulerCadence(PassGuard, ScheduleFollower):
     """Detect a schedule made for steps that moves once an epoch, or one made for epochs that moves with each step.
 
-    It compares at the end of a complete script: moves of the schedule, passes and steps."""
+    It compares at the end of a complete script: moves of the schedule, passes and steps. A schedule that moves several
+    times for each step of its optimizer is one if the rate is 0 for a quarter of the steps, or its length is the number
+    of steps."""
 
     id = "scheduler-cadence"
-    costs = "some us for each schedule and each pass over a loader"
-    blind = "other schedules than OneCycleLR and CosineAnnealingLR; scripts that do not run to their end"
+    costs = "some us for each schedule and each pass over a loader, about 1 us for each step"
+    blind = (
+        "other schedules than OneCycleLR and CosineAnnealingLR, unless they move several times for each step; scripts "
+        "that do not run to their end, unless the rate is 0"
+    )
 
     def begin(self) -> None:
-        super().begin()
+        PassGuard.begin(self)
+        ScheduleFollower.begin(self)
         self._schedules: list[_PlannedSchedule] = []
         self._passes = 0
-        self.listen("scheduler", self._made)
+        self.listen("scheduler", self._plan)
+
+    def judge(self, schedule: FollowedSchedule, *, ended: bool) -> None:
+        if not schedule.moves_a_step:
+            return
+        planned = _planned_moves(schedule.of()) if ended else 0
+        fits_steps = schedule.steps >= _FEWEST_STEPS and abs(planned - schedule.steps) <= 0.1 * schedule.steps
+        rate_is_gone = schedule.rate_is_gone and schedule.was_positive
+        if rate_is_gone or fits_steps:
+            self.report(schedule.moved_at or schedule.where, scheduler=schedule.kind, ratio=schedule.moves_a_step,
+                        moves=schedule.moves, steps=schedule.steps, planned=planned,
+                        zero_since=schedule.zero_since if rate_is_gone else 0)  # fmt: skip
 
     def pass_begins(self, _now: LoaderPass, _iterator: Any) -> bool:
         return True
@@ -112,7 +132,7 @@ class SchedulerCadence(PassGuard):
         self._passes += 1
         self._look()
 
-    def _made(self, scheduler: Any) -> None:
+    def _plan(self, scheduler: Any) -> None:
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
             self._schedules.append(_PlannedSchedule(reference, users_line(), self.page.steps()))
@@ -128,7 +148,9 @@ class SchedulerCadence(PassGuard):
                 one.steps = self.page.steps() - one.since
 
     def finish(self) -> None:
-        super().finish()
+        PassGuard.finish(self)
+        if not script_failed():
+            self.judge_all(ended=True)
         self._look()
         passes = self._passes
         for one in self._schedules:
@@ -143,6 +165,14 @@ class SchedulerCadence(PassGuard):
             if wrong:
                 self.report(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
                          passes=passes, made_for=wrong)  # fmt: skip
+
+
+def _planned_moves(scheduler: Any) -> int:
+    """The number of moves that a schedule was made for; 0 if it does not say."""
+    planned = getattr(scheduler, _LENGTHS.get(type(scheduler).__name__, ""), 0)
+    if type(scheduler).__name__ == "LambdaLR":
+        planned = _arguments_of(scheduler.lr_lambdas[0]).get(_TOTAL, 0)
+    return planned if isinstance(planned, int) else 0
 
 
 class _PlannedSchedule:

@@ -17,6 +17,7 @@
     step          the optimizer      it has stepped
     replay        the graph          a CUDA graph is about to be replayed
     scheduler     the scheduler      a scheduler of learning rates is about to be made
+    scheduler-step the scheduler     it has counted a move
     scaler        the scaler         a GradScaler is about to be made
     autocast      the region         torch.autocast is about to set its own type; what it calls `prev` is in force
     clip          a frame            torch is about to clip gradients, `grads` in it; none with foreach=False

@@ -139,6 +139,13 @@ def autocasts(module: Any, channel: Channels) -> None:
         setattr(module.autocast, name, WriteHook(name, channel("autocast")))
 
 
+def schedule_steps(module: Any, channel: Channels) -> None:
+    """A schedule counts its moves in an attribute that only `step` and the constructor write."""
+    name = "_step_count"
+    if name in module.LRScheduler.step.__code__.co_names:
+        setattr(module.LRScheduler, name, WriteHook(name, channel("scheduler-step")))
+
+
 def clipping(module: Any, channel: Channels) -> None:
     """Functions that clip gradients first call a helper that never fails: ours replaces it.
 
@@ -290,6 +297,7 @@ HOOK_POINTS: dict[str, tuple[HookPoint, ...]] = {
     "optimizer": ((_OPTIMIZER, on_optimizer, ("optimizer", "register_optimizer_step_pre_hook")),),
     "step": ((_OPTIMIZER, on_optimizer, ("step", "register_optimizer_step_post_hook")),),
     "scheduler": (("torch.optim.lr_scheduler", on_method, ("scheduler", "LRScheduler")),),
+    "scheduler-step": (("torch.optim.lr_scheduler", schedule_steps, ()),),
     "replay": (("torch.cuda.graphs", on_method, ("replay", "CUDAGraph", "replay")),),
     "state-dict": (
         ("torch.distributed.checkpoint.state_dict", on_call, ("state-dict", "_verify_options")),

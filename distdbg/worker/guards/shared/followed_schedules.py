@@ -1,0 +1,114 @@
+"""Follow schedules of learning rates: how often each moves for a step of its optimizer, since when the rate is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
+
+_MAX_SCHEDULES = 16
+#: Steps without a learning rate that are no warm-up's first and no schedule's last ones.
+_MIN_ZERO_STEPS = 10
+#: Share of all steps that have no learning rate; below that it is a schedule's end.
+_MIN_ZERO_SHARE = 0.25
+#: Share of the steps before which the schedule moved several times; the others are an epoch's first or last.
+_MIN_REPEATED_SHARE = 0.9
+#: A rate below this share of the largest is 0, as rounding leaves it at the end of a cosine.
+_ZERO_SHARE = 1e-9
+
+
+class FollowedSchedule:
+    """One schedule. Counts begin when it is made; `moves` does not count the one that its constructor makes."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None) -> None:
+        self.of, self.where = of, where
+        self.kind = ""
+        #: a line that moved it twice for one step
+        self.moved_at: Where | None = None
+        self.steps = self.moves = self.moves_since_step = self.repeated_steps = 0
+        #: steps in a row with a rate of 0 in all groups of parameters, and the first of them
+        self.zero_steps = self.zero_since = 0
+        self.largest_rate: float = 0.0
+
+    @property
+    def moves_a_step(self) -> float:
+        """The moves for each step of the optimizer, if there are several for nearly all steps; else 0."""
+        repeated = self.repeated_steps >= _MIN_REPEATED_SHARE * (self.steps - 1) > 0
+        return self.moves / self.steps if repeated and self.moves >= 2 * self.steps - 1 else 0.0
+
+    @property
+    def was_positive(self) -> bool:
+        return self.largest_rate > 0
+
+    @property
+    def rate_is_gone(self) -> bool:
+        """The rate has been 0 for so many of the newest steps that it is not the end of a schedule."""
+        return self.zero_steps >= max(_MIN_ZERO_STEPS, _MIN_ZERO_SHARE * self.steps)
+
+    def moved(self) -> None:
+        self.moves += 1
+        self.moves_since_step += 1
+        if self.moves_since_step == 2 and self.moved_at is None:
+            self.moved_at = users_line()
+
+    def steps_with(self, rates: list[object]) -> None:
+        """Its optimizer is about to step. A rate that is a tensor may be on a device, and is not read."""
+        self.steps += 1
+        self.repeated_steps += self.moves_since_step >= 2
+        self.moves_since_step = 0
+        numbers = [rate for rate in rates if isinstance(rate, (float, int))]
+        largest = max(numbers, default=0.0)
+        if len(numbers) == len(rates) and largest <= _ZERO_SHARE * self.largest_rate:
+            self.zero_steps += 1
+            self.zero_since = self.zero_since or self.steps
+        else:
+            self.zero_steps = self.zero_since = 0
+            self.largest_rate = max(self.largest_rate, largest)
+
+
+class ScheduleFollower(Guard):
+    """A guard that judges each schedule from time to time, and at the end of a script that did not fail."""
+
+    def begin(self) -> None:
+        self.schedules: list[FollowedSchedule] = []
+        self.listen("scheduler", self._made)
+
+    def judge(self, schedule: FollowedSchedule, *, ended: bool) -> None:
+        raise NotImplementedError
+
+    def look(self) -> None:
+        self.judge_all(ended=False)
+
+    def judge_all(self, *, ended: bool) -> None:
+        for schedule in self.schedules:
+            scheduler = schedule.of()
+            schedule.kind = type(scheduler).__name__ if scheduler is not None else schedule.kind
+            self.judge(schedule, ended=ended)
+
+    def _made(self, scheduler: Any) -> None:
+        """torch's constructor is about to run."""
+        reference = weak(scheduler)
+        if reference is None or len(self.schedules) >= _MAX_SCHEDULES:
+            return
+        schedule = FollowedSchedule(reference, users_line())
+        schedule.kind = type(scheduler).__name__
+        if not self.schedules:
+            self.listen("scheduler-step", self._moves)
+            self.listen("optimizer", self._steps)
+        self.schedules.append(schedule)
+
+    def _moves(self, scheduler: Any) -> None:
+        if getattr(scheduler, "_step_count", 0) < 2:  # set to 0, and then counted to 1, by its constructor
+            return
+        for schedule in self.schedules:
+            if schedule.of() is scheduler:
+                schedule.moved()
+                return
+
+    def _steps(self, optimizer: Any) -> None:
+        for schedule in self.schedules:
+            if getattr(schedule.of(), "optimizer", None) is optimizer:
+                schedule.steps_with([group["lr"] for group in optimizer.param_groups])

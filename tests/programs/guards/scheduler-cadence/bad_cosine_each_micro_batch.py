@@ -1,0 +1,25 @@
+"""A cosine for all steps moves with each of four micro-batches, down and up again.
+
+Guard: scheduler-cadence; line: scheduler.step(); ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = CosineAnnealingLR(optimizer, T_max=40)
+for _ in range(40):
+    for micro_batch in range(4):
+        model.require_backward_grad_sync = micro_batch == 3
+        loss = model(torch.randn(2, 4) + dist.get_rank()).square().mean() / 4
+        loss.backward()
+        scheduler.step()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+del model
+dist.destroy_process_group()
