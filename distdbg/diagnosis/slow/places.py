@@ -9,7 +9,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, found, is_costly, of_place, places, same_places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.device import SHORT_KERNEL_US
-from distdbg.evidence.trace.profile import RankProfile
+from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
 from distdbg.model import Finding
 
 #: Share of a step that copies, or a loop of small operators, must cost. A part of it is needed in any case.
@@ -157,7 +157,20 @@ def sync_in_step(evidence: RunEvidence) -> Iterator[Finding]:
         what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
         names = costly.place.callee.split(".") if costly.place and costly.place.callee else []
         call = f", by {' and '.join(f'{name}()' for name in names)}" if names else ""
-        yield of_place(evidence, "sync-in-step", group, f"{costly.where} {what} {times(costly.calls)}{call}")
+        yield of_place(
+            evidence, "sync-in-step", group, f"{costly.where} {what} {times(costly.calls)}{call}{_copied(costly)}"
+        )
+
+
+def _copied(costly: CostlyPlace) -> str:
+    """`, for a copy of 704 bytes to the host, which returns after 145.04 ms`; empty if no copy is known."""
+    if not costly.count or not costly.calls:
+        return ""
+    size, lasts_ms = costly.count / costly.calls, costly.us / costly.calls / 1000
+    each = "a copy" if round(costly.calls) <= 1 else "copies"
+    return (
+        f", for {each} of {size:,.0f} bytes to the host, which return{'s' * (each == 'a copy')} after {lasts_ms:.2f} ms"
+    )
 
 
 @rule("transfer-in-loop")

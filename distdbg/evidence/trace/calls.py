@@ -45,7 +45,7 @@ class Site:
     spans: dict[int, list[Span]] = field(default_factory=dict)
     #: correlations of what it began on a device
     began: dict[int, list[int]] = field(default_factory=dict)
-    #: by step: numbers in the buffers that DDP sends, workers that a loader starts
+    #: by step: numbers in the buffers that DDP sends, workers that a loader starts, bytes that are copied to the host
     counts: dict[int, int] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ class _Open:
     """An event that has begun, with what its callees must know."""
 
     __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "inside", "line", "loads", "nested",
-                 "over", "pinned", "site", "talks", "users")  # fmt: skip
+                 "over", "pinned", "reads", "site", "talks", "users")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
@@ -86,6 +86,8 @@ class _Open:
         self.talks = False
         #: whether it has begun a copy from pinned memory
         self.pinned = False
+        #: whether it has begun a copy to the host and waited for it
+        self.reads = False
         self.site: Site | None = above.site if above else None
         self.frame: TracePlace | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
@@ -123,6 +125,8 @@ class TraceFacts:
     pageable: frozenset[int] = frozenset()
     #: and from pinned memory
     pinned: frozenset[int] = frozenset()
+    #: bytes of copies to ordinary memory of the host, by correlation: the call that begins one waits for it
+    to_host: Mapping[int, int] = field(default_factory=dict)
     #: whether the trace has a GPU's events
     device: bool = False
 
@@ -176,10 +180,16 @@ def _note(found: Calls, top: _Open, number: int, looked: TraceFacts) -> None:
         return  # a tensor on the host is not waited for: only CUDA's own calls tell
     if top.site is not None:
         spans = top.site.spans.setdefault(number, [])
-        if kind == "transfer" and event.correlation not in looked.pageable and spans:
+        size = looked.to_host.get(event.correlation)
+        follows_copy = top.over is not None and top.over.reads and size is None
+        if spans and (follows_copy or (kind == "transfer" and event.correlation not in looked.pageable)):
             spans[-1] = (spans[-1][0], event.end)  # the wait for the copy that it follows: one call of the user's
         else:
             spans.append((event.begin, event.end))
+        if top.over is not None and kind == "wait":
+            top.over.reads = size is not None
+        if size:
+            top.site.counts[number] = top.site.counts.get(number, 0) + size
 
 
 def _count_in(found: Calls, top: _Open, number: int) -> None:
@@ -263,7 +273,7 @@ def _kind(top: _Open, event: HostEvent, looked: TraceFacts) -> str:  # noqa: PLR
             return "transfer"
         if name in _WAITING_CALLS:
             return "transfer" if _carries(top) else "blocking" if top.over is not None and top.over.pinned else "wait"
-        return "alloc" if name in _ALLOCATING_CALLS else ""
+        return "wait" if event.correlation in looked.to_host else "alloc" if name in _ALLOCATING_CALLS else ""
     if name in _WAITING_OPS:
         # on a CPU, what torch reads of its own (an optimizer's count of steps) is none of the user's
         return "wait" if looked.device or not top.callee or top.callee in WAITS else ""

@@ -45,6 +45,13 @@ def copies_from(memory: str, events: Iterable[DeviceEvent]) -> frozenset[int]:
     return frozenset(e.correlation for e in copies if e.correlation)
 
 
+def copies_to_pageable(events: Iterable[DeviceEvent]) -> Mapping[int, int]:
+    """Return the bytes of each copy to ordinary memory of the host, by correlation. CUDA returns from the call that
+    begins such a copy when the copy is done, and so after all that its stream was given before."""
+    copies = (e for e in events if e.category == "gpu_memcpy" and "DtoH" in e.name and "Pageable" in e.name)
+    return {e.correlation: e.size for e in copies if e.correlation}
+
+
 class Gaps:
     """A device's timeline beside the host's."""
 

@@ -44,11 +44,14 @@ class HostEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
+    """`size` is the number of bytes of a copy, 0 if it is not known."""
+
     begin: float
     end: float
     category: str
     name: str
     correlation: int = 0
+    size: int = 0
 
 
 @dataclass
@@ -106,7 +109,7 @@ class ProfileTrace:
             device = integer(event, "pid") if device is None else device
             correlation = integer(args, "correlation") or 0
             self.devices.setdefault(device or 0, []).append(
-                DeviceEvent(begin, begin + lasts, category, self._name(name), correlation)
+                DeviceEvent(begin, begin + lasts, category, self._name(name), correlation, integer(args, "bytes") or 0)
             )
         else:
             self.foreign += category not in ("Trace", "gpu_user_annotation", "overhead", "Overhead", "cuda_sync")

@@ -16,7 +16,7 @@ from typing import Any
 from distdbg.evidence.jsonl import dicts, integer, text
 from distdbg.evidence.trace.attention import fused
 from distdbg.evidence.trace.calls import Calls, Site, TraceFacts, find_calls
-from distdbg.evidence.trace.device import Device, Gaps, copies_from
+from distdbg.evidence.trace.device import Device, Gaps, copies_from, copies_to_pageable
 from distdbg.evidence.trace.events import ProfileTrace
 from distdbg.evidence.trace.gpu_window import Watched
 from distdbg.evidence.trace.marks import HEADER
@@ -55,7 +55,8 @@ class CostlyPlace:
     gain_us: float
     #: of attention on the math path: which kernel would do; "" for none, None for not known
     fused: str | None = None
-    #: of buffers: the numbers that DDP sends in a forward; of a loader: how often it started its workers
+    #: of buffers: the numbers that DDP sends in a forward; of a loader: how often it started its workers; of a wait:
+    #: the bytes that a step copies to ordinary memory of the host
     count: int = 0
 
     @property
@@ -196,7 +197,9 @@ class _ProfileDigest:
         events = trace.devices[self.device] if self.device is not None else []
         self.gaps = Gaps(events, self.phases.data) if events else None
         copies = copies_from("Pageable", events), copies_from("Pinned", events)
-        looked = TraceFacts(steps.steps, self.phases.data, *copies, device=self.gaps is not None)
+        looked = TraceFacts(
+            steps.steps, self.phases.data, *copies, to_host=copies_to_pageable(events), device=self.gaps is not None
+        )
         main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
         others = [events for thread, events in trace.threads.items() if thread != steps.thread]
         self.calls: Calls = find_calls([main, *others], looked)
@@ -278,7 +281,7 @@ class _ProfileDigest:
         elif self.gaps is not None and site.kind != "load":
             gain = median_low(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
-        count = median_low(site.counts.get(n, 0) for n in numbers) if site.kind == "buffers" else 0
+        count = median_low(site.counts.get(n, 0) for n in numbers) if site.kind in ("buffers", "wait") else 0
         what = str(count) if site.kind == "buffers" else site.what
         return CostlyPlace(site.kind, site.place, (), what, calls, us, gain, judged, count)
 

@@ -25,12 +25,14 @@ class CudaTrace:
     def frame(self, file, line, function, begin, lasts):
         self.host("python_function", f"{file}({line}): {function}", begin, lasts)
 
-    def launch(self, name, begin, runs, lasts, *, category="kernel", call="cudaLaunchKernel", takes=4.0, stream=7):
+    def launch(self, name, begin, runs, lasts, *, category="kernel", call="cudaLaunchKernel", takes=4.0, stream=7,
+               size=0):  # fmt: skip
         """A call of CUDA at `begin` whose kernel or copy runs at `runs`."""
         self._correlation += 1
         number = self._correlation
         self.host("cuda_runtime", call, begin, takes, correlation=number, cbid=211)
         args = {"device": 0, "context": 1, "stream": stream, "correlation": number, "External id": number}
+        args |= {"bytes": size} if size else {}
         self.events.append(
             {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": stream, "ts": runs, "dur": lasts, "args": args}
         )

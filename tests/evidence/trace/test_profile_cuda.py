@@ -312,3 +312,52 @@ def test_which_kernel_would_have_done(given, device, kernel):
 
 def test_without_shapes_it_is_not_known():
     assert fused(None, device=True) is None and fused({"Input type": ["float"]}, device=True) is None
+
+
+def blocking_copy(stacks):
+    """A copy of a few bytes to ordinary memory blocks the host for 6 of 10 ms, while the GPU has little to do."""
+
+    def inside(built, at):
+        for n in range(20):
+            built.launch("elementwise_kernel", at + 50 * n, at + 50 * n + 20, 40)
+        if stacks:
+            built.frame("train.py", 44, "log", at + 1100, 6100)
+        built.host("cpu_op", "aten::copy_", at + 1110, 6040)
+        built.launch("Memcpy DtoH (Device -> Pageable)", at + 1120, at + 7100, 2, category="gpu_memcpy",
+                     call="cudaMemcpyAsync", takes=6000, size=704)  # fmt: skip
+        built.host("cuda_runtime", "cudaStreamSynchronize", at + 7122, 5)
+        for n in range(20):
+            built.launch("elementwise_kernel", at + 7300 + 50 * n, at + 7320 + 50 * n, 40)
+
+    return inside
+
+
+@pytest.mark.parametrize(("stacks", "function"), [(True, "log"), (False, "main")])
+def test_copy_to_the_host_that_blocks_is_a_synchronisation(stacks, function):
+    profile = read(build(blocking_copy(stacks)))
+    (finding,) = findings(profile)
+    assert finding.id == "sync-in-step" and finding.ranks == (3,)
+    (costly,) = [one for one in profile.costly if one.kind == "wait"]
+    assert (costly.calls, costly.count, costly.us) == (1, 704, pytest.approx(6007, abs=1))
+    assert costly.place.function == function
+    assert "704 bytes" in finding.summary and "6.01 ms" in finding.summary
+    assert profile.device.idle["synchronisation"] > 0.5 > profile.device.idle["host"]
+
+
+def pinned_copy(built, at):
+    """The same copy to pinned memory returns at once, and the GPU is busy."""
+    full(built, at, 10_000)
+    built.launch("Memcpy DtoH (Device -> Pinned)", at + 100, at + 9000, 2, category="gpu_memcpy",
+                 call="cudaMemcpyAsync", size=704)  # fmt: skip
+
+
+def pageable_copy_of_a_busy_gpu(built, at):
+    """The host waits for the GPU at the end of the step, which has work until then: nothing is lost."""
+    full(built, at, 9990)
+    built.launch("Memcpy DtoH (Device -> Pageable)", at + 1000, at + 9985, 2, category="gpu_memcpy",
+                 call="cudaMemcpyAsync", takes=8990, size=704)  # fmt: skip
+
+
+@pytest.mark.parametrize("inside", [pinned_copy, pageable_copy_of_a_busy_gpu])
+def test_copy_that_leaves_the_gpu_busy_gets_no_finding(inside):
+    assert findings(read(build(inside))) == []
