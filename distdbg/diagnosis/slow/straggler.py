@@ -32,6 +32,9 @@ _GERUNDS = {"data", "saving", "computing"}
 #: What the parts of a profiled step do.
 _PARTS = {**_PHASES, "data wait": "its wait for data", "preparing": "what it does between its batch and its forward",
           "other": "its own code beside forward, backward and optimizer"}  # fmt: skip
+#: Of the time from a dump's first collective to the end of the run. A dump that covers less is a sample of the start:
+#: the phases of the ranks, which are of the whole run, have to agree with it.
+_SHARE_OF_TIME_SEEN = 0.5
 #: In these the host has work of its own, or waits for that of others; elsewhere it may wait for its GPU.
 _BESIDE_THE_GPU = {"data", "saving"}
 #: Of libraries there is no line: Lightning's `to_item`, torch's `synchronize`.
@@ -47,6 +50,8 @@ def straggler(evidence: RunEvidence) -> Iterable[Finding]:
     longer = [] if apart else longer_phases({record.rank: record.phases for record in evidence.ranks})
     longer = [phase for phase in longer if not _waits_for_its_gpu(evidence, phase)]
     late = _late(evidence, evidence.dump) if evidence.dump is not None else None
+    if late is not None and evidence.dump is not None and _is_outdated(evidence, evidence.dump, late):
+        late = late if any(phase.rank in late.ranks for phase in longer) else None
     slow = None if apart else slow_ranks(evidence.profiles)
     if late is not None and evidence.dump is not None:
         found = [_by_arrivals(evidence, evidence.dump, late, [p for p in longer if p.rank in late.ranks])]
@@ -75,6 +80,14 @@ def _late(evidence: RunEvidence, dump: Dump) -> Late | None:
     found = [late for late in found if not (_alone_reads_its_gpu(dump, late) or nobody_waits(late, dump.signatures))]
     found = found or [late for group in known if (late := late_devices(group, dump.signatures)) is not None]
     return max(found, key=lambda late: late.share, default=None)
+
+
+def _is_outdated(evidence: RunEvidence, dump: Dump, late: Late) -> bool:
+    """Return whether the run went on after the dump for longer than the time that the dump's collectives cover."""
+    looks = [look.t for node in evidence.nodes for course in node.courses.values() for look in course[-1:]]
+    ends = [record.ended for record in evidence.ranks if record.ended is not None]
+    newest = max((*looks, *ends), default=dump.t)
+    return late.span_s < _SHARE_OF_TIME_SEEN * (late.span_s + newest - dump.t)
 
 
 def _waits_for_its_gpu(evidence: RunEvidence, found: Longer) -> bool:

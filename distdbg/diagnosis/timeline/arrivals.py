@@ -18,7 +18,11 @@ from distdbg.evidence.recorder.log import GroupLog, Signatures
 from distdbg.model import grouped
 
 _NEWEST = 500
-_FEWEST = 10
+#: Collectives of a group. In the first ones caches are cold, kernels are chosen and DDP builds its buckets: who is late
+#: there tells nothing of the steps that follow.
+_WARM_UP = 10
+#: Collectives. In fewer, a rank is last in most by chance.
+_FEWEST = 20
 #: Of the time, so much is lost for one rank before it is worth a word; and of all that is lost, so much is its own.
 WORTH = 0.1
 _OWN = 0.75
@@ -40,9 +44,10 @@ _EXCEPTIONS = 0.1
 
 @dataclass(frozen=True)
 class Late:
-    """`ranks` came `late_s` after the others (the median), in `times` of `collectives`; `share` of the time was lost
-    so. `clock_error_s` is what the clocks of their hosts may differ by, 0 on one host. `side` is what came late: the
-    host that enqueued, or the device that began what its host had enqueued in time; None where the two are one."""
+    """`ranks` came `late_s` after the others (the median), in `times` of `collectives`; `share` of the `span_s` seconds
+    was lost so. `clock_error_s` is what the clocks of their hosts may differ by, 0 on one host. `side` is what came
+    late: the host that enqueued, or the device that began what its host had enqueued in time; None where the two are
+    one."""
 
     ranks: tuple[int, ...]
     group: Group
@@ -51,6 +56,7 @@ class Late:
     collectives: int
     share: float
     clock_error_s: float
+    span_s: float
     side: Literal["host", "device"] | None = None
 
 
@@ -60,7 +66,7 @@ def late_ranks(group: Group, hosts: Mapping[int, str]) -> Late | None:
     if len(logs) < 2 or len(logs) < len(group.ranks):
         return None
     last = min(log.last for log in logs.values())
-    first = max(last - _NEWEST, *(log.sequence[0] for log in logs.values()))
+    first = max(last - _NEWEST, _WARM_UP + 1, *(log.sequence[0] for log in logs.values()))
     offsets, error = _clocks(logs, hosts, first, last)
     rows = [row for s in range(first, last + 1) if (row := _row(logs, s, offsets)) is not None]
     if len(rows) < _FEWEST:
@@ -92,7 +98,7 @@ def _rows_of_devices(group: Group, signatures: Signatures) -> list[list[tuple[in
     if len(logs) < 2 or len(logs) < len(group.ranks):
         return []
     last = min(log.last for log in logs.values())
-    first = max(last - _NEWEST, *(log.sequence[0] for log in logs.values()))
+    first = max(last - _NEWEST, _WARM_UP + 1, *(log.sequence[0] for log in logs.values()))
     rows = [row for s in range(first, last + 1) if (row := _row_of_devices(logs, s, signatures)) is not None]
     return rows if len(rows) >= _FEWEST else []
 
@@ -144,7 +150,7 @@ def _judge(group: Group, rows: Sequence[list[tuple[int, int]]], error: int) -> L
     typical = median(sorted(times)[len(times) // 2 :]) / 1e9
     if typical < _LEAST_LATE_S:
         return None
-    return Late(ranks, group, typical, len(times), len(rows), min(share, 1.0), error / 1e9)
+    return Late(ranks, group, typical, len(times), len(rows), min(share, 1.0), error / 1e9, span / 1e9)
 
 
 def _clocks(

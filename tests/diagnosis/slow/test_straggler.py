@@ -9,7 +9,7 @@ from distdbg.evidence.host.course import RankLook
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from tests.diagnosis.timeline.test_arrivals import MS, blocking_steps, group
-from tests.made_dump import BOOT, SCRIPT, WAITS, frame, made_dump, rank_dump
+from tests.made_dump import BOOT, SCRIPT, WAITS, T, frame, made_dump, rank_dump
 
 #: The second node's clock is ahead, by far more than rank 3 is late in every other step.
 AHEAD = 5000 * MS
@@ -35,8 +35,34 @@ def test_how_late_and_how_well_that_is_known(second, confidence, says):
     finding = found({0: "node1", 1: "node1", 2: second, 3: second})
     assert (finding.ranks, finding.confidence) == ((3,), confidence)
     assert finding.ranks == (3,)
-    assert "400.0 ms in 30 of 60 collectives of the default group" in finding.summary
+    assert "400.0 ms in 25 of 50 collectives of the default group" in finding.summary
     assert finding.cause == says
+
+
+ALIKE = {"windows": 31, "computing": 500, "backward": 500}
+LATE_IN_PHASES = ({"windows": 31, "computing": 900}, {"windows": 31, "computing": 100, "backward": 900})
+
+
+@pytest.mark.parametrize(
+    ("after_s", "phases", "ranks"),
+    [
+        (1.0, (ALIKE, ALIKE), [(0,)]),
+        (60.0, (ALIKE, ALIKE), []),
+        (60.0, ({}, {}), []),
+        (60.0, LATE_IN_PHASES, [(0,)]),
+    ],
+    ids=["dump of the end", "run went on without it", "phases unknown", "phases agree"],
+)
+def test_dump_of_the_start_needs_the_phases_of_the_whole_run(after_s, phases, ranks):
+    slow = blocking_steps(lambda _step, rank: 400 * MS if rank == 0 else 0, ranks=2)
+    times = {rank: [t - 10**18 + int((T - 40) * 1e9) for t in of] for rank, of in slow.items()}
+    logs = group(times).logs
+    dumps = {n: rank_dump(n, WAITS, recorder=RecorderLog({("0", ""): logs[n]}), page={"quiet_s": 0.1}) for n in times}
+    records = tuple(
+        RankRecord(n, n, 0, "node1", initialised=True, ended=T + after_s, phases=of | {"late_us": 0 if n else 90_000})
+        for n, of in enumerate(phases)
+    )
+    assert [f.ranks for f in straggler.run(RunEvidence({}, 0, records, (), dump=made_dump(dumps)))] == ranks
 
 
 @pytest.mark.parametrize(("initialised", "ranks"), [(True, [(0,)]), (False, [])], ids=["one job", "independent runs"])
