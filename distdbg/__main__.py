@@ -13,6 +13,6 @@ if "distdbg" not in sys.modules:
 
     del sys.path[0]
 
-from distdbg.cli import main
+from distdbg.start import main
 
 main()

@@ -163,7 +163,8 @@ def environment_in(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_environment() -> Iterator[None]:
-    """No fixture or test sees the scheduler environment of whoever runs the tests, or their settings of git."""
+    """No fixture or test sees the scheduler environment of whoever runs the tests, their settings of git, or which
+    signals they ignore."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(FOREIGN) or name in FOREIGN_NAMES:
@@ -172,6 +173,9 @@ def own_environment() -> Iterator[None]:
         for who in ("AUTHOR", "COMMITTER"):
             patch.setenv(f"GIT_{who}_NAME", "Tester")
             patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # ignored below nohup, and in the background
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)  # what a test starts has the default then
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("PYTHONPATH", str(AT_EXIT))
         yield

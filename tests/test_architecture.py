@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
 #: Packages; each imports only those after it.
 PACKAGES = (
-    "cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
+    "start cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
     "job_file assets backend_names model errors given_file whole_file terminal hidden_values masking plain_text "
     "__init__"
 ).split()

@@ -90,7 +90,7 @@ def test_the_metadata_names_licence_and_entry_points(built: Built) -> None:
         entry_points = archive.read(f"{info}/entry_points.txt").decode()
     assert "License-Expression: Apache-2.0" in metadata and "Requires-Python: >=3.10" in metadata
     assert not re.search(r"^Requires-Dist: torch(?!.*extra ==)", metadata, re.MULTILINE), "torch is no hard requirement"
-    assert "distdbg = distdbg.cli:main" in entry_points and "[torchrun.logs_specs]" in entry_points
+    assert "distdbg = distdbg.start:main" in entry_points and "[torchrun.logs_specs]" in entry_points
 
 
 def test_an_installed_copy_runs_and_finds_its_assets(built: Built, tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ class Head:
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.1)
 
-    def interrupt(self):
-        """As Ctrl-C does; not the nsenter that has brought it in."""
+    def interrupt(self, number=signal.SIGINT):
+        """As Ctrl-C does, or a window that is closed; not the nsenter that has brought the launch in."""
         processes = self.bed["head"].processes().items()
         (pid,) = (pid for pid, line in processes if line.startswith(f"{sys.executable} -m distdbg launch"))
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, number)
 
     def log(self):
         files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/2*/batch.log")]

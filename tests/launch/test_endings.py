@@ -18,6 +18,7 @@ from distdbg.collect.machine import procfs
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.rundir import list_runs
+from tests.conftest import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.started]
 WAITS = Path(__file__).parents[1] / "programs" / "waits.py"
@@ -188,6 +189,18 @@ def test_nothing_outlives_a_launcher_killed_by_sigkill(tmp_path):
     job.process.kill()
     job.process.wait()
     wait_until(job.gone)
+
+
+def test_daemon_of_a_rank_outlives_the_launcher_as_it_outlives_torchrun(tmp_path):
+    """docs/launch.md says so; all ranks end."""
+    job = Job(tmp_path, "daemon", "--grace", "1")
+    daemon = int((tmp_path / "daemon").read_text())
+    job.process.kill()
+    job.process.wait()
+    wait_until(job.gone)
+    wait_until(lambda: list(processes_of(tmp_path)) == [daemon])
+    assert "sleep" in command_line(daemon)
+    os.kill(daemon, signal.SIGKILL)
 
 
 def test_nothing_outlives_an_agent_killed_by_sigkill(tmp_path):

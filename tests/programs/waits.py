@@ -2,10 +2,12 @@
 
 plain: as Python does · stubborn: ignores SIGTERM · notes: notes SIGUSR1 and SIGUSR2 in files and goes on
 saves: notes whatever it is ended by in a file, a while later, and ends
+daemon: rank 0 starts a process in a session of its own, and writes its number into a file
 """
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,6 +30,9 @@ def save(number, _frame):
 if manner == "saves":
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         signal.signal(number, save)
+if manner == "daemon" and rank == "0":
+    daemon = subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL)
+    (folder / "daemon").write_text(str(daemon.pid))
 (folder / f"writing-{rank}").write_text(str(os.getpid()))
 (folder / f"writing-{rank}").rename(folder / f"ready-{rank}")  # whole or not there
 time.sleep(300)

@@ -21,6 +21,7 @@ from distdbg.launch.live.console import Console, Show, Shown
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView
 from distdbg.rundir import RunDir
+from distdbg.terminal import outlive_terminal
 
 _TURN_S = 0.1
 _LOOK_AT_NODES_S = 1.0
@@ -57,6 +58,7 @@ class Following:
     """`until_end` returns the job's exit code, EXIT_LOST where it was left running."""
 
     def __init__(self, run: RunDir, job: Job, show: Show, world_size: int | None = None) -> None:
+        outlive_terminal()  # a window that is closed leaves the job to itself, and what is printed is lost
         self._run = run
         self._job = job
         self._said = ""
@@ -149,7 +151,8 @@ class Following:
 
     @contextmanager
     def _caught(self) -> Iterator[None]:
-        before = {number: signal.signal(number, lambda n, _: self._signals.append(n)) for number in _SIGNALS}
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # by nohup
+        before = {number: signal.signal(number, lambda n, _: self._signals.append(n)) for number in handled}
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from distdbg.launch.link.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
 from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT, NodePlan, Plan
+from distdbg.masking import MASK, mask, mask_argv
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: What each node of several hosts fills in for itself; the agents find out which address of the first all others reach.
@@ -18,6 +19,7 @@ _PER_NODE = {
 }  # fmt: skip
 #: A torch.py or queue.py of the working directory is not torchrun's. The ranks do not inherit the option.
 _SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
+_SECRET = "a secret, which is not shown: the shell has to have it"
 _ADDRESS = 'if [ "$NODE" = 0 ]; then ADDRESS=$FIRST; else ADDRESS=node$(printf %06d "$NODE")-$(hostname); fi'
 
 
@@ -33,7 +35,7 @@ def render_dry_run(plan: Plan) -> str:
 def comments(plan: Plan) -> list[str]:
     """What was decided, and what differs between the ranks."""
     lines = [_comment(note) for note in plan.notes]
-    return lines + [_comment(f"for each rank: {name}={value}") for name, value in plan.rank_env.items()]
+    return lines + [_comment(f"for each rank: {name}={mask(name, value)}") for name, value in plan.rank_env.items()]
 
 
 def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
@@ -42,14 +44,21 @@ def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
     for name in node.unset:
         yield f"unset {name}  # distdbg: it is in the command line"
     for variable in node.environment:
-        if variable not in odd:
+        if variable in odd:
+            continue
+        if mask(variable.name, variable.value) == variable.value:
             yield f"export {variable.name}={quote(variable.value)}  {_comment(variable.origin)}"
+        else:
+            yield f'export {variable.name}="${{{variable.name}?}}"  {_comment(f"{variable.origin}; {_SECRET}")}'
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
-    command = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
     # A shell cannot export a name such as A-B; env(1) can.
-    exported = ["env", *(quote(f"{v.name}={v.value}") for v in odd)] if odd else []
-    yield " ".join([*exported, *map(quote, command)])
+    exported = ["env", *(f"{v.name}={v.value}" for v in odd)] if odd else []
+    torchrun = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
+    command = [*exported, *torchrun]
+    if mask_argv(command) != command:
+        yield _comment(f"{MASK} in the command line stands for a secret: write it there")
+    yield " ".join(map(quote, mask_argv(command)))
 
 
 def _without_agent(words: Sequence[str]) -> list[str]:

@@ -220,6 +220,19 @@ def test_a_dry_run_is_shell(tmp_path):
     assert "env A-B=x " in render_dry_run(made)
 
 
+def test_dry_run_shows_no_secret_and_takes_it_from_the_shell():
+    made = plan({}, env={"SX_TOKEN": "correct horse battery", "A-KEY": "odd-name-9999", "LR": "3"},
+                args=["--password", "Pa(ren)thesis9"])  # fmt: skip
+    shown = render_dry_run(made)
+    assert not [secret for secret in ("horse", "odd-name", "ren)the") if secret in shown]
+    assert "export LR=3 " in shown
+    exports = "\n".join(line for line in shown.splitlines() if line.startswith("export SX_TOKEN"))
+    read = f'{exports}\nprintf %s "$SX_TOKEN"'
+    done = subprocess.run(["bash", "-c", read], env={"SX_TOKEN": "a b"}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "a b")
+    assert subprocess.run(["bash", "-c", read], env={}, capture_output=True).returncode != 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "environment", "args"),

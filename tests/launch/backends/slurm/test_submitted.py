@@ -95,6 +95,18 @@ def test_ctrl_c_at_a_terminal_asks_and_cancels(head, full):
     os.close(ours)
 
 
+def test_window_that_is_closed_leaves_a_job_that_waits_to_itself(head, full):
+    ours, theirs = pty.openpty()
+    following = head.popen("launch", "--on", "slurm", "train.py", 3, stdin=theirs, stdout=theirs, stderr=theirs,
+                           start_new_session=True)  # fmt: skip
+    os.close(theirs)
+    read_until(ours, "waits")
+    os.close(ours)
+    head.interrupt(signal.SIGHUP)
+    assert following.wait(30) == 76
+    assert "submitted" in head.distdbg("runs").stdout
+
+
 def read_until(descriptor, text, seconds=60):
     seen = ""
     deadline = time.monotonic() + seconds
