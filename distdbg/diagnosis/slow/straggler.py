@@ -34,7 +34,7 @@ _PARTS = {**_PHASES, "data wait": "its wait for data", "preparing": "what it doe
           "other": "its own code beside forward, backward and optimizer"}  # fmt: skip
 #: Of the time from a dump's first collective to the end of the run. A dump that covers less is a sample of the start:
 #: the phases of the ranks, which are of the whole run, have to agree with it.
-_SHARE_OF_TIME_SEEN = 0.5
+_SHARE_OF_TIME_SEEN = 0.1
 #: In these the host has work of its own, or waits for that of others; elsewhere it may wait for its GPU.
 _BESIDE_THE_GPU = {"data", "saving"}
 #: Of libraries there is no line: Lightning's `to_item`, torch's `synchronize`.

@@ -46,12 +46,12 @@ LATE_IN_PHASES = ({"windows": 31, "computing": 900}, {"windows": 31, "computing"
 @pytest.mark.parametrize(
     ("after_s", "phases", "ranks"),
     [
-        (1.0, (ALIKE, ALIKE), [(0,)]),
-        (60.0, (ALIKE, ALIKE), []),
-        (60.0, ({}, {}), []),
-        (60.0, LATE_IN_PHASES, [(0,)]),
+        (60.0, (ALIKE, ALIKE), [(0,)]),
+        (600.0, (ALIKE, ALIKE), []),
+        (600.0, ({}, {}), []),
+        (600.0, LATE_IN_PHASES, [(0,)]),
     ],
-    ids=["dump of the end", "run went on without it", "phases unknown", "phases agree"],
+    ids=["dump of a third", "run went on without it", "phases unknown", "phases agree"],
 )
 def test_dump_of_the_start_needs_the_phases_of_the_whole_run(after_s, phases, ranks):
     slow = blocking_steps(lambda _step, rank: 400 * MS if rank == 0 else 0, ranks=2)
