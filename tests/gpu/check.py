@@ -137,7 +137,8 @@ def main() -> int:
         if side == HARDWARE and options.one_gpu:
             sides[BOX] = json.loads(BOX_FIGURES.read_text())["rows"] if BOX_FIGURES.exists() else {}
         if side == BOX:
-            written = {"machine": describe_machine(), "rows": sides[BOX]}
+            rows = {row: value for row, value in sides[BOX].items() if NOT_COMPARED not in row}
+            written = {"machine": describe_machine(), "rows": rows}
             (folder / BOX_FIGURES.name).write_text(json.dumps(written, indent=1) + "\n")
         table = compare(sides)
         print(write_table(folder, describe_machine(), table))
