@@ -33,6 +33,7 @@ LONG = {
     "report.md": "the reference of the run directory and of report.json",
     "shrink.md": "the reference of shrink-model: each family of models that is special",
     "slurm.md": "one section for each thing that Slurm does to a job",
+    "tested-on.md": "tables: features, one real GPU, reactions of torch",
     "symptoms.md": "a real run for each symptom",
     "watch.md": "the reference of four levels of watching",
 }

@@ -63,6 +63,7 @@ NOT_OURS = {
     ".venv-other/bin/python": "of an environment with another torch",
     "python3": "makes that environment",
     "source": "changes the shell",
+    "tests/gpu/on_hardware.sh": "tests/gpu/test_on_hardware.py runs it",
     "torchrun": "for comparison",
 }
 TYPED = [(where, text) for page in PAGES for where, text in typed(page)]
