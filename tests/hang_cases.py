@@ -8,6 +8,7 @@ Numbers are of all_reduces in the default group: `waits(9)` has finished 8 of th
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from distdbg.evidence.dump import GONE, Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call
@@ -93,6 +94,17 @@ def sleeps(number=8, *, line=16, **more):
 def blind(operation="all_reduce", **more):
     """It waits, and its recorder was not had."""
     return made(c10d(operation), log=None, **more)
+
+
+def in_groups(make, groups):
+    """The same rank; its threads show that it has `groups` process groups."""
+
+    def build(rank):
+        dump = make(rank)
+        state = ProcessState(**dump.last.process.fields() | {"groups": groups})
+        return replace(dump, looks=tuple(replace(look, process=state) for look in dump.looks))
+
+    return build
 
 
 def evidence(ranks, *, missing=None, sources=None, quiet_s=6.0, members=None, reason="hang", **records):

@@ -195,7 +195,8 @@ ENTRIES = (
         title="a rank is slower than the others, which wait for it",
         meaning="Every step takes all ranks equally long, since a collective makes them wait for the last. One comes "
         "last nearly every time: the job runs at its pace.",
-        how_seen="In a dump, by the time at which each rank entered each collective of the flight recorder. Over a "
+        how_seen="In a dump, by the time at which each rank entered each collective of the flight recorder, but for "
+        "the first ten of a group. Over a "
         "whole run, by the phases in which the agent samples each rank, ten times a second: the slow rank "
         "is longer in a phase of its own, the others are longer where they wait. In profiles of the same "
         "steps, by each rank's time without communication and without waiting for a processor, and by its "

@@ -26,6 +26,7 @@ from distdbg.diagnosis.waits.loop_exits import LoopExit
 from distdbg.diagnosis.waits.modules_apart import modules_apart
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.stacks.threads import Frame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
@@ -170,9 +171,14 @@ def _sides(hang: Hang, found: Divergence) -> str:
     """Each side's operation, ranks and line."""
     parts = []
     for operation, ranks in found.sides:
-        lines = sorted({short(f) for r in ranks if r in hang.standings and (f := hang.frame_of(r))})
+        frames = [_frame_of_side(hang, r) for r in ranks if r in hang.standings]
+        lines = sorted({short(frame) for frame in frames if frame is not None})
         parts.append((f"{operation}{f' at {lines[0]}' if lines else ''}", ranks))
     return sides_text(parts) + (f" ({found.place})" if found.place else "")
+
+
+def _frame_of_side(hang: Hang, rank: int) -> Frame | None:
+    return hang.of_threads[rank].frames[0] if rank in hang.of_threads else hang.frame_of(rank)
 
 
 def _detail(evidence: RunEvidence, found: Divergence) -> str:

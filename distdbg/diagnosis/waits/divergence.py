@@ -128,7 +128,17 @@ def _of_stacks(hang: Hang) -> Divergence | None:
                     return conditional(hang.lines, few, many, found)
         if all(hang.dump.ranks[rank].last.process.groups == 1 for rank in circle):
             return _in_one_group(told)
-    return None
+    return _of_two_threads(hang) if hang.of_threads and not hang.circles and not hang.culprits else None
+
+
+def _of_two_threads(hang: Hang) -> Divergence | None:
+    """The main threads of all ranks wait in one function, and another thread of some ranks waits in another one."""
+    threads = {rank: operation.function for rank, operation in hang.of_threads.items()}
+    waiting = [r for r, standing in sorted(hang.standings.items()) if standing.doing is Doing.COLLECTIVE]
+    sides = grouped((threads.get(rank, hang.standings[rank].function), rank) for rank in waiting)
+    if len(sides) < 2:
+        return None
+    return _in_one_group(tuple((function, tuple(ranks)) for function, ranks in sides.items()))
 
 
 def _in_one_group(sides: tuple[tuple[str, tuple[int, ...]], ...]) -> Divergence:

@@ -181,7 +181,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
             for rank, operation in opened.items()
             if (lines := lines_of(dump, rank, operation, known, standings[rank].frames))
         }
-        | {rank: operation.frames for rank, operation in older.items()},
+        | {rank: operation.frames for rank, operation in older.items() if dump.ranks[rank].recorder is not None},
         of_threads={rank: operation for rank, operation in older.items() if operation.thread},
         places={
             rank: place_of(dump.ranks[rank], operation.created, python_name(dump, operation))

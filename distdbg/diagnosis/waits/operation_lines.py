@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from distdbg.diagnosis.timeline.call_lines import line_of
@@ -11,9 +11,9 @@ from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.seen import parts
 from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.diagnosis.waits.graph import Wait
-from distdbg.evidence.dump import Dump
+from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity
-from distdbg.evidence.ops import is_recorded_as
+from distdbg.evidence.ops import find, is_recorded_as
 from distdbg.evidence.stacks.threads import Frame, Thread
 
 
@@ -55,16 +55,43 @@ class ThreadOperation:
 def find_thread_operations(
     dump: Dump, known: Iterable[Group], waits: Iterable[Wait], standings: dict[int, Standing]
 ) -> dict[int, ThreadOperation]:
-    """By rank, of those whose host waits in the oldest of several open operations of one group."""
+    """By rank, of those whose host waits in the oldest of several open operations of one group.
+
+    Without a recorder, of those that have one process group, in which two of their threads stand.
+    """
     by_name = {(group.name, rank): group for group in known if not group.on_device for rank in group.logs}
-    found = {}
+    found: dict[int, ThreadOperation] = {}
     for wait in waits:
-        for rank in wait.waiting if wait.sequence is not None and not wait.on_device else ():
-            group = by_name.get((wait.group, rank))
-            if group is not None and not standings[rank].thread:
-                operation = _of_another_thread(dump, rank, group, wait.sequence or 0, standings[rank])
-                found.update({rank: operation} if operation is not None else {})
+        for rank in () if wait.on_device else wait.waiting:
+            group, operation = by_name.get((wait.group, rank)), None
+            if standings[rank].thread:
+                continue
+            if wait.by_stacks:
+                operation = _by_its_stack(dump.ranks[rank], standings[rank])
+            elif group is not None and wait.sequence is not None:
+                operation = _of_another_thread(dump, rank, group, wait.sequence, standings[rank])
+            found.update({rank: operation} if operation is not None else {})
     return found
+
+
+def _by_its_stack(had: RankDump, standing: Standing) -> ThreadOperation | None:
+    if had.last.process.groups != 1:
+        return None
+    for thread in _other_threads(had):
+        library, users = parts(thread.frames)
+        function = next((f.function for f in library if f.activity is Activity.COLLECTIVE and find(f.function)), "")
+        if users and function:
+            return ThreadOperation("its only process group", _name(thread), function, users, standing.function)
+    return None
+
+
+def _other_threads(had: RankDump) -> Iterator[Thread]:
+    """Those of the rank's process but for the one that its standing describes."""
+    return (t for t in had.first.threads if t.pid == had.pid and not t.ours and t != had.judged(had.first))
+
+
+def _name(thread: Thread) -> str:
+    return f"thread {thread.name or thread.os_id}"
 
 
 def _of_another_thread(
@@ -81,13 +108,10 @@ def _of_another_thread(
     described = standing.frame
     if not newer or (line is None and newer == operation) or (line is not None and _same_line(line, described)):
         return None
-    for thread in had.first.threads:
-        if thread.pid != had.pid or thread.ours or thread == had.judged(had.first):
-            continue
+    for thread in _other_threads(had):
         users = parts(thread.frames)[1]
         if users and _is_in(thread, operation) and (line is None or _same_line(line, users[0])):
-            name = f"thread {thread.name or thread.os_id}"
-            return ThreadOperation(group.title, name, operation, users, standing.function)
+            return ThreadOperation(group.title, _name(thread), operation, users, standing.function)
     return ThreadOperation(group.title, "", operation, (line,), standing.function) if line is not None else None
 
 

@@ -10,8 +10,20 @@ from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import ExceptionFact, WithoutGradient
-from distdbg.protocol.dump import ProcessState
-from tests.hang_cases import SIGNATURES, blind, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
+from tests.hang_cases import (
+    SIGNATURES,
+    blind,
+    c10d,
+    evidence,
+    history,
+    in_groups,
+    made,
+    roots,
+    shuffled,
+    sleeps,
+    user,
+    waits,
+)
 from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder, thread
 
 
@@ -49,16 +61,8 @@ def test_the_if_that_parts_them(seed):
 
 @pytest.mark.parametrize(("groups", "root"), [(1, ("collective-mismatch", (2,))), (2, ("group-deadlock", (0, 1, 2)))])
 def test_circle_by_stacks_is_mismatch_if_each_rank_has_one_group(groups, root):
-    def in_groups(make):
-        def build(rank):
-            dump = make(rank)
-            state = ProcessState(**dump.last.process.fields() | {"groups": groups})
-            return replace(dump, looks=tuple(replace(look, process=state) for look in dump.looks))
-
-        return build
-
     ranks = {0: blind("all_reduce"), 1: blind("all_reduce"), 2: blind("barrier")}
-    report = build_report(evidence({rank: in_groups(make) for rank, make in ranks.items()}))
+    report = build_report(evidence({rank: in_groups(make, groups) for rank, make in ranks.items()}))
     assert roots(report) == [root]
 
 

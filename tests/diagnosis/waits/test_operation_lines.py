@@ -5,7 +5,7 @@ import pytest
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.recorder.calls import Call
-from tests.hang_cases import SIGNATURES, c10d, evidence, made, roots, waits
+from tests.hang_cases import SIGNATURES, blind, c10d, evidence, in_groups, made, roots, waits
 from tests.made_dump import SCRIPT, T, recorder, thread
 
 MAIN, SAVER = 26, 13
@@ -37,6 +37,19 @@ def test_operation_has_the_line_of_its_own_thread(calls):
     assert roots(report) == [("collective-mismatch", (0, 1))]
     assert f"thread saver_0 is in all_gather at train.py:{SAVER}" in report.findings[0].cause
     assert "thread saver_0" in report.findings[0].evidence[0].where
+
+
+@pytest.mark.parametrize(("groups", "ids"), [(1, [("collective-mismatch", (0, 1))]), (2, []), (None, [])])
+def test_two_threads_by_stacks_alone(groups, ids):
+    """A plain torchrun job: the rank has one process group, and two of its threads stand in it."""
+    run = evidence(
+        {0: in_groups(blind("all_reduce", threads=[saver()]), groups), 1: in_groups(blind("all_reduce"), groups)}
+    )
+    report = build_report(run)
+    assert roots(report) == ids
+    if ids:
+        assert f"rank 0 in all_gather at train.py:{SAVER}, rank 1 in all_reduce" in report.findings[0].summary
+        assert "On rank 0 two threads use its only process group" in report.findings[0].cause
 
 
 def test_two_threads_in_the_same_function_are_told_apart_by_their_calls():
