@@ -129,3 +129,26 @@ def test_a_runtime_folder_of_another_users_is_passed_over(shared, monkeypatch):
     folder, _ = make_node_dir("20260101T000000Z-train-abcd", 0, 1 << 16)
     remove_node_dir(folder)
     assert folder.parent != shared / "runtime"
+
+
+def test_root_writes_no_file_into_another_users_run(tmp_path, monkeypatch):
+    """Its owner could not replace it, and so would have no report of their own."""
+    from distdbg.collect.runs.report_files import write_report
+    from distdbg.collect.runs.run_profiles import ProfileSet
+    from distdbg.errors import Refused
+    from distdbg.evidence.run import RunEvidence
+    from distdbg.model import Report
+
+    monkeypatch.chdir(tmp_path)
+    run = create_run_dir("train")
+    attempt = run.attempt(1)
+    attempt.folder.mkdir(parents=True)
+    assert not run.is_foreign
+    for path in (run.path, *run.path.rglob("*")):
+        os.lchown(path, OTHER, OTHER)
+    before = set(run.path.rglob("*"))
+    with pytest.raises(PermissionError):
+        write_report(run, Report(None, ()), RunEvidence({}, 1, (), ()))
+    with pytest.raises(Refused):
+        ProfileSet(attempt, 1, 2, {}).merge(lambda _: None)
+    assert run.is_foreign and set(run.path.rglob("*")) == before

@@ -116,6 +116,11 @@ class Attempt(_FilesOf):
                 return path
         raise FileExistsError(str(wanted))
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another user owns it, as its run. Raises OSError."""
+        return _is_foreign(self.folder)
+
     def merged_profile(self, name: str) -> Path:
         """Profiles of that name of all ranks, on one clock."""
         return self.folder / "profile" / f"merged-{name}"
@@ -190,7 +195,7 @@ class RunDir(_FilesOf):
     @property
     def is_foreign(self) -> bool:
         """Whether another user owns the run, which only root can read then. Raises OSError."""
-        return self.path.stat().st_uid != os.geteuid()
+        return _is_foreign(self.path)
 
     def refuse_foreign(self) -> None:
         """Raise OSError if another user owns the run: files of root's in it could not be replaced by their owner."""
@@ -217,6 +222,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _is_foreign(path: Path) -> bool:
+    return path.stat().st_uid != os.geteuid()
 
 
 def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdbg.errors import Refused
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import RankProfile
 from distdbg.model import Unknown
@@ -41,7 +42,9 @@ class ProfileSet:
         return False
 
     def merge(self, say: Callable[[str], None]) -> Merged:
-        """Raises what `merge` raises."""
+        """Raises what `merge` raises, and Refused if the run is another user's, who could not replace root's file."""
+        if self.attempt.is_foreign:
+            raise Refused("the profiles are not merged: the run is another user's", "Merge them as its owner.")
         from distdbg.collect.files.profile_merging import RankTrace, merge
 
         return merge([RankTrace(rank, path) for rank, path in sorted(self.files.items())], self.target, say)
