@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from distdbg.collect.runs.launcher_process import describe_launcher
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.diagnosis.verdict import build_report
 from distdbg.launch.io import journal
@@ -69,6 +70,7 @@ class MadeRun:
             "argv": ["distdbg", "launch", "--nodes", str(self.nodes), "train.py", "--lr", "3e-4"],
             "cwd": "/home/me",
             "started": self.t0,
+            "launcher": describe_launcher(),
             "topology": {"nodes": self.nodes, "nproc_per_node": self.per_node, "world_size": self.ranks},
             "worker_side": True,
             "environment": [

@@ -9,20 +9,22 @@ from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.failures.which_first import undecided_first
+from distdbg.diagnosis.rank_states import rank_summaries
 from distdbg.diagnosis.rules import run_rules
 from distdbg.diagnosis.waits.hang import is_hung
 from distdbg.diagnosis.waits.undecided import MISSING_RANK, undecided
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
-from distdbg.evidence.exit_status import how_it_ended, shell_code
+from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
-from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
-from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Finished, TimeUp
+from distdbg.protocol.launcher_events import EndedHung, TimeUp
 
 #: Root causes: findings below them in the order can be their consequence.
+LAUNCHER_LOST = "launcher-lost"
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
 _NODES_GONE = ("node-lost", "network-cut")
 _DEVICE = "gpu-fault"
@@ -199,11 +201,21 @@ def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | Non
     """75 where we ended it. Else the job's own: it lives on, or ended in its own way."""
     if _ended_by_us(evidence):
         return EXIT_HUNG, "distdbg, which ended the job because it hung"
-    if any(rank.ended is None for rank in evidence.ranks):
-        return None, "none yet: the job is still running"
+    if any(rank.ended is None for rank in evidence.ranks) and not evidence.end_is_recorded:
+        return None, _no_exit_code(evidence)
     if evidence.cancelled_by is not None:
         return _exit_code(evidence, [], "cancelled")
     return code, whose
+
+
+def _no_exit_code(evidence: RunEvidence) -> str:
+    """Why a job whose end is not recorded has no exit code."""
+    launcher = evidence.launcher
+    if launcher is None or launcher.alive:
+        return "none yet: the job is still running"
+    if launcher.alive is None:
+        return f"not recorded, and whether the job still runs is not known: {launcher.because}"
+    return f"not recorded: {launcher.name} disappeared"
 
 
 def _all_ranks_known(evidence: RunEvidence) -> bool:
@@ -224,6 +236,8 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
     own = {f.rank.rank: f for f in failures(evidence)}
+    if root is not None and root.id == LAUNCHER_LOST:
+        return None, _no_exit_code(evidence)
     if root is not None and root.id in _NODES_GONE and root.nodes:
         return EXIT_LOST, f"the loss of {', '.join(root.nodes)}"
     early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
@@ -254,6 +268,8 @@ def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tup
     An early exit with 0 does not count.
     """
     failed = [r for r in evidence.ranks if r.own_exit_code and r.rank not in but]
+    if all(r.rank not in own for r in failed) and any(r.own_exit_code is None for r in evidence.ranks):
+        failed = []  # they were ended because of others, and the code of one of these is not known
     if failed:
         first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
         return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
@@ -290,8 +306,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     job = evidence.job
     times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
     ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
-    over = AgentsGone.is_in(evidence.events) or Finished.is_in(evidence.events)
-    ends += [] if over else _last_seen(evidence)
+    ends += [] if evidence.end_is_recorded else _last_seen(evidence)
     ends += [evidence.dump.t] if evidence.dump is not None else []
     dumped = len(evidence.dump.ranks) if evidence.dump is not None else 0  # more where a launcher in a rank starts them
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
@@ -310,32 +325,6 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "versions": job.get("versions"),
         "cancelled_by": evidence.cancelled_by,
     }
-
-
-def rank_summaries(evidence: RunEvidence) -> Iterable[RankSummary]:
-    own = {f.rank.rank: f for f in failures(evidence)}
-    for rank in evidence.ranks:
-        failure = own.get(rank.rank)
-        where = str(failure.where) if failure is not None and failure.where else None
-        yield RankSummary(rank.rank, rank.host, rank_state(rank, failure), rank.step, where)
-
-
-def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
-    """`finished`, `failed (exit code 1)`, `killed (SIGKILL)`, `stopped (SIGTERM)`, `running`, `unknown`."""
-    code = rank.own_exit_code
-    if code is None:
-        ended = "unknown" if rank.ended is not None or rank.exit_unknown_because else "running"
-        return ended if rank.pid is not None else "never started" if ended == "running" else ended
-    if code == 0:
-        return "finished"
-    how = how_it_ended(code)
-    if failure is None or failure.cause_class is CauseClass.VICTIM:
-        return f"stopped ({how})"
-    if failure.kind == "exception" and failure.signal is None and code < 0:
-        return f"failed ({failure.type}; then {how})"
-    if failure.kind == "abort-at-exit":
-        return f"finished, then aborted ({how})"
-    return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
 
 
 def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:

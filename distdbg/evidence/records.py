@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +28,8 @@ Events = Sequence[tuple[int, Mapping[str, Any]]]
 
 #: The question's name, as rank_watch.py asks beside a dump.
 _AT_DUMP = "dump"
+#: torchrun's line about a process that failed, at once (first form) or in its closing table
+_FAILED_PROCESS = re.compile(r"\bexitcode\s*: (-?\d{1,3})\)?(?: local_rank: \d{1,9})? \(pid: (\d{1,9})\)")
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
 _MOST_GUARD_FACTS = 1000
@@ -51,6 +54,11 @@ class RankTexts:
     nccl_head: str = ""
 
 
+def exit_codes_printed(torchrun_log: str) -> dict[int, int]:
+    """The exit code of each pid that torchrun reported as failed."""
+    return {int(pid): int(code) for code, pid in _FAILED_PROCESS.findall(torchrun_log)}
+
+
 def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], texts: RankTexts) -> RankRecord:
     """`seen` is what the node's events say about this rank; exit.json, where it is whole, knows better."""
     fields = {**seen, **(texts.exit or {})}
@@ -58,6 +66,8 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
     how = end.how
     ended = number(fields, "ended")
     exit_code = exit_status(fields)
+    if exit_code is None and ended is not None and node is not None:
+        exit_code = exit_codes_printed(node.torchrun_tail).get(integer(fields, "pid") or 0)
     because = implausible(fields) or text(fields, "unknown_because")
     return RankRecord(
         rank=rank,
@@ -324,13 +334,14 @@ def first_failures(seen: Mapping[int, Mapping[str, Any]], most: int) -> set[int]
     return {rank for _, rank in sorted(failed)[:most]}
 
 
-def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknown]:
-    """Ranks whose exit code is not known, grouped by the reason."""
+def unknown_exits(ranks: Iterable[RankRecord], *, is_over: bool | None) -> list[Unknown]:
+    """Ranks whose exit code is not known, grouped by the reason. `is_over` is None if the attempt may still run."""
     reasons: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.exit_code is None:
-            gone = rank.ended is not None or finished
-            default = "no agent recorded its end" if gone else "it had not ended when this was written"
+            default = "no agent recorded its end"
+            if rank.ended is None and not is_over:
+                default = "it had not ended when this was written" if is_over is False else "no end is recorded so far"
             reasons.setdefault(rank.exit_unknown_because or default, []).append(rank.rank)
     return [
         Unknown(f"exit code of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", because)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.evidence import jsonl
 from distdbg.evidence.memory.growth import NodeMemory
 from distdbg.protocol.agent_events import Stopping
-from distdbg.protocol.launcher_events import Cancelled
+from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished
 
 if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, and reads none of these
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from distdbg.evidence.host.course import RankLook
     from distdbg.evidence.host.gpus import GpuCourse
     from distdbg.evidence.host.preflight import Preflight
+    from distdbg.evidence.launcher import Launcher
     from distdbg.evidence.logs.nccl import NcclLog
     from distdbg.evidence.memory.answer import MemoryAnswer
     from distdbg.evidence.memory.growth import MemorySeries
@@ -279,8 +280,11 @@ class RunEvidence:
     #: who asked for the end: a signal's name, or a sentence; None where the job was not asked to end
     cancelled_by: str | None = None
     unknown: tuple[Unknown, ...] = ()
-    #: summaries of earlier attempts: attempt -> ranks that failed
-    earlier_attempts: Mapping[int, tuple[RankRecord, ...]] = field(default_factory=dict)
+    #: the process that launched the attempt; None if no launcher of ours did
+    launcher: Launcher | None = None
+    #: True if a later attempt was started
+    is_superseded: bool = False
+    earlier_attempts: tuple[RunEvidence, ...] = ()
     run_id: str = ""
     run_path: str = ""
     #: the newest dump of the attempt, None where none was taken
@@ -307,6 +311,20 @@ class RunEvidence:
         """Whether `ranks` are known to be all ranks of the job: logs of some ranks do not give its size."""
         complete = self.dump is None or self.dump.has_all_ranks
         return complete and len(self.ranks) >= (self.world_size or 0)
+
+    @property
+    def end_is_recorded(self) -> bool:
+        """Whether the launcher, or a later attempt, has recorded that this attempt is over."""
+        return self.is_superseded or AgentsGone.is_in(self.events) or Finished.is_in(self.events)
+
+    @property
+    def is_over(self) -> bool | None:
+        """Whether the attempt has ended; None if that cannot be known from here."""
+        if self.end_is_recorded:
+            return True
+        if self.launcher is None:
+            return False
+        return None if self.launcher.alive is None else not self.launcher.alive
 
     @property
     def asked_to_end_at(self) -> float | None:

@@ -80,6 +80,19 @@ ENTRIES = (
         source="https://pytorch.org/docs/stable/elastic/run.html",
     ),
     FindingDoc(
+        id="launcher-lost",
+        severity="error",
+        title="the launcher disappeared",
+        meaning="The process `distdbg launch` was killed by a signal that cannot be handled, or its host went down. "
+        "Its agents end their ranks then, with SIGTERM first. No exit code of the job exists.",
+        how_seen="The run has no record of its end, and the launcher's process (pid, start time, boot) does not exist "
+        "any more; or an agent recorded that its connection to the launcher was closed.",
+        remedy="Look for its pid in the kernel log (`dmesg -T | grep -i kill`), for the end of a session or a "
+        "container, and for a scheduler's limit on the host that it ran on. Start it in tmux or as a batch job, and "
+        "resume from the last checkpoint.",
+        source="https://man7.org/linux/man-pages/man7/signal.7.html",
+    ),
+    FindingDoc(
         id="loader-worker-died",
         severity="error",
         title="a DataLoader worker died",

@@ -89,6 +89,7 @@ def _follow(
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
+        journal.begin_attempt(state.attempt)
         if sentence := remarks.on(event):
             view.say(sentence)
         showing.hear(node_rank, event)
@@ -96,6 +97,7 @@ def _follow(
         stragglers.hear(event, state.ranks)
 
     def start(attempt: int) -> Nodes:
+        journal.begin_attempt(attempt)
         own = _own_arguments(settings, run, plan, attempt)
         started = named(plan.place.on).nodes(
             AttemptStart(plan, run, attempt, own, settings.grace, journal, listen, view.say)

@@ -7,6 +7,11 @@ from distdbg.protocol.message import Event
 #: Why a device that was there cannot be reached, as agents and probes write it.
 OFF_THE_BUS, NEEDS_RESET = "the GPU has fallen off the bus", "the GPU needs a reset"
 LOST = frozenset({OFF_THE_BUS, NEEDS_RESET})
+#: Reasons for which an agent ends its ranks, as it writes them, that are no request of a person or a scheduler.
+LAUNCHER_GONE, LAUNCHER_UNREACHABLE = "the launcher is gone", "the launcher's host cannot be reached"
+PARENT_GONE = "the parent process of the agent is gone"
+ANOTHER_NODE_FAILED, JOB_HUNG = "another node has failed", "the job hung"
+_NOT_ASKED = (LAUNCHER_GONE, LAUNCHER_UNREACHABLE, PARENT_GONE, ANOTHER_NODE_FAILED, JOB_HUNG)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -215,6 +220,11 @@ class Stopping(Event, name="stopping", by="agent"):
     """The agent ends its ranks; `reason` is a signal's name or a sentence."""
 
     reason: str
+
+    @property
+    def is_cancel(self) -> bool:
+        """Whether a person or a scheduler asked for the end of the job."""
+        return not self.reason.startswith(_NOT_ASKED)
 
 
 class Killing(Event, name="killing", by="agent"):

@@ -43,6 +43,12 @@ class Launched(Event, name="launched", by="launcher"):
     nodes: int | None
 
 
+class AttemptBegun(Event, name="attempt-begun", by="launcher"):
+    """The events that follow are of this attempt, until the next one begins."""
+
+    attempt: int
+
+
 class NotStarted(Event, name="not-started", by="launcher"):
     because: str
 

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.rank_states import rank_state
 from distdbg.diagnosis.timeline.groups import groups
-from distdbg.diagnosis.verdict import rank_state
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.dump import Dump
@@ -145,7 +145,7 @@ def _ending(report: Report) -> str:
         return f"exit code: {report.exit_code_of}"
     if any(rank.state == "running" for rank in report.ranks):
         return "exit code: none yet: the job was still running"
-    return "exit code unknown: no rank's and no torchrun's is recorded"
+    return "exit code unknown: what the job ended with is not recorded"
 
 
 def _stack_section(report: Report, evidence: RunEvidence, dump: Dump) -> Iterator[Section]:
@@ -165,7 +165,8 @@ def _roots(report: Report) -> set[int]:
 def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
     own = {f.rank.rank: f for f in failures(evidence)}
     roots = _roots(report)
-    cells = [_cell(rank, own.get(rank.rank), rank.rank in roots) for rank in evidence.ranks]
+    may_run = evidence.is_over is False
+    cells = [_cell(rank, own.get(rank.rank), rank.rank in roots, may_run=may_run) for rank in evidence.ranks]
     over = course(report, evidence)
     sections: tuple[tuple[str, Callable[[], Iterator[Block]]], ...] = (
         ("Ranks in time", lambda: _times(cells)),
@@ -188,8 +189,8 @@ def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
 # -- ranks --------------------------------------------------------------------------------------------------------
 
 
-def _cell(rank: RankRecord, failure: RankFailure | None, root: bool) -> RankCell:
-    kind, state = _kind(rank, failure, root), rank_state(rank, failure)
+def _cell(rank: RankRecord, failure: RankFailure | None, root: bool, *, may_run: bool) -> RankCell:
+    kind, state = _kind(rank, failure, root, may_run=may_run), rank_state(rank, failure, may_run=may_run)
     span = None
     if rank.started is not None:
         end = max(rank.ended or rank.started, rank.started)
@@ -214,11 +215,11 @@ def _cell(rank: RankRecord, failure: RankFailure | None, root: bool) -> RankCell
     )
 
 
-def _kind(rank: RankRecord, failure: RankFailure | None, root: bool) -> str:
+def _kind(rank: RankRecord, failure: RankFailure | None, root: bool, *, may_run: bool) -> str:
     if root:
         return "root"
     if rank.exit_code is None:
-        return "unknown" if rank.ended is not None or rank.pid is None else "running"
+        return "unknown" if rank.ended is not None or rank.pid is None or not may_run else "running"
     if rank.exit_code == 0 or (failure is not None and failure.cause_class is CauseClass.OBSERVATION):
         return "finished"
     return "stopped" if failure is None or failure.cause_class is CauseClass.VICTIM else "failed"

@@ -110,12 +110,14 @@ def test_slurm_ends_a_job_whose_node_was_gone_before(tmp_path, silent_s, outcome
     assert [(f.id, f.nodes) for f in report.findings][:1] == ([("node-lost", ("node1",))] if code == 76 else [])
 
 
-def test_a_launcher_that_vanished_cancels(tmp_path):
+def test_agent_that_lost_its_launcher_is_no_cancel(tmp_path):
     run = MadeRun(tmp_path)
     for node in range(2):
         run.event(node, "stopping", t=8.0, reason="the launcher is gone")
     run.rest(-15, t=9.0, asked=8.0)
-    assert run.closes().report().outcome == "cancelled"
+    report = run.closes().report()  # the launcher lived on
+    assert (report.outcome, report.run["cancelled_by"]) == ("failed", None)
+    assert [(f.id, f.nodes) for f in report.findings] == [("node-lost", ("node0",)), ("node-lost", ("node1",))]
 
 
 def test_stopping_because_another_node_failed_is_no_cancel(tmp_path):

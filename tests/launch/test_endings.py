@@ -17,7 +17,7 @@ import pytest
 from distdbg.collect.machine import procfs
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.evidence.host.broken_agents import broken_agents
-from distdbg.rundir import list_runs
+from distdbg.rundir import RunDir, list_runs
 from tests.conftest import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.started]
@@ -259,3 +259,26 @@ if any(word.endswith("/agent.py") for word in sys.orig_argv):
     said = node.agent_log.read_text()
     assert said.startswith("Traceback") and said.endswith("KeyError: 'planted'\n") and "trained" not in said
     assert [agent.exit_code for agent in broken_agents(load_evidence(result.run))] == [1]
+
+
+def test_no_rank_outlives_a_torchrun_killed_before_the_rank_was_found(tmp_path):
+    code = """
+import sys
+if any(word.endswith("/agent.py") for word in sys.orig_argv):
+    from distdbg.launch.agent import rank_watch
+    rank_watch.find_ranks = lambda *_given: []
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distdbg", "launch", "--run-dir", "run", "--nproc-per-node", "2", "--grace", "1",
+         "--worker-side", "off", str(WAITS), str(tmp_path), "plain"],
+        cwd=tmp_path, env={**os.environ, **plant(tmp_path, code)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    ready = [tmp_path / f"ready-{rank}" for rank in range(2)]
+    wait_until(lambda: all(path.exists() for path in ready))
+    pids = [int(path.read_text()) for path in ready]
+    (torchrun,) = {int(procfs.stat_fields(pid)[1]) for pid in pids}
+    os.kill(torchrun, signal.SIGKILL)
+    assert process.wait(60) not in (0, None)
+    assert all((procfs.stat_fields(pid) or ["Z"])[0] in "ZX" for pid in pids)
+    evidence = load_evidence(RunDir(tmp_path / "run"))
+    assert [(rank.pid, rank.exit_code) for rank in evidence.ranks] == [(pid, -signal.SIGTERM) for pid in pids]

@@ -5,7 +5,7 @@ About 0.3 s for 1,024 ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,23 @@ from typing import Any
 from distdbg.collect.files.bounded_read import read_end, read_spread, read_whole
 from distdbg.collect.files.foreign_files import ForeignFiles
 from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.launcher_process import find_launcher
 from distdbg.collect.runs.watchdog_recorders import add_watchdog_recorders
 from distdbg.evidence import jsonl
+from distdbg.evidence.attempt_events import (
+    Events,
+    events_of_attempt,
+    events_of_last_start,
+    find_cancel,
+    marks_attempts,
+)
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.host.course import courses
 from distdbg.evidence.host.gpus import gpu_courses
+from distdbg.evidence.launcher import Launcher
 from distdbg.evidence.memory.growth import node_memory
 from distdbg.evidence.own_failures import own_failures
 from distdbg.evidence.records import (
-    Events,
     RankTexts,
     beyond_bounds,
     first_failures,
@@ -34,12 +42,9 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.trace.requested import missing_profiles
 from distdbg.model import MOST_RANKS, Unknown
 from distdbg.protocol import chosen_ranks
-from distdbg.protocol.agent_events import Stopping
 from distdbg.protocol.dump import BUSY_START
-from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished, Launched, Stalled
+from distdbg.protocol.launcher_events import Launched, NotStarted, Stalled
 from distdbg.rundir import Attempt, NodeFiles, RankFiles, RunDir
-
-_Event = tuple[int, dict[str, Any]]
 
 _TAIL = 64 << 10
 #: What is kept of a rank's streams when there are so many ranks that 64 KiB each would fill the memory.
@@ -57,8 +62,6 @@ _FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
 #: A node has one.
 _MOST_LAUNCHERS = 256
 _NO_OBJECT = "not a JSON object (cut short?)"
-#: A stop for one of these reasons is the consequence of a failure, not a cancel.
-_OTHERS_FAILED = ("another node", "the job hung")
 
 
 def load_evidence(run: RunDir, attempt: int | None = None, *, whole_groups: bool = False) -> RunEvidence:
@@ -71,79 +74,94 @@ def load_evidence(run: RunDir, attempt: int | None = None, *, whole_groups: bool
     attempts = run.attempts()
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
     job = reader.json_file(run.job) or {}
-    events = _of_last_start(reader.timeline(run.events))
+    timeline = reader.timeline(run.events)
     if not job:
         reader.note("what was launched", "job.json is missing or cannot be read")
     if chosen is None:
         wanted = f"attempt {attempt}" if attempt else "any attempt"
         reader.note("the ranks", f"no agent left a record of {wanted}")
+        events = events_of_last_start(timeline)
         return RunEvidence(
-            job, attempt or 0, (), (), events, _cancelled_by(events, ()),
+            job, attempt or 0, (), (), events, find_cancel(events, ()),
             (*reader.unknown, *own_failures((), (), events)),
-            run_id=run.id, run_path=str(run.path),
+            run_id=run.id, run_path=str(run.path), launcher=find_launcher(job),
         )  # fmt: skip
+    ran = chosen_ranks.of_job(job) if not whole_groups else None
+    evidence = _load_attempt(reader, chosen, attempts, job=job, timeline=timeline, ran=ran)
     earlier = [a for a in attempts if a.number < chosen.number]
+    loaded = (_load_attempt(_RunReader(run), a, attempts, job=job, timeline=timeline, ran=ran) for a in earlier)
+    return replace(evidence, earlier_attempts=tuple(loaded)) if earlier else evidence
+
+
+def _load_attempt(
+    reader: _RunReader,
+    chosen: Attempt,
+    attempts: Sequence[Attempt],
+    *,
+    job: Mapping[str, Any],
+    timeline: Events,
+    ran: chosen_ranks.ChosenRanks | None,
+) -> RunEvidence:
+    earlier = [a for a in attempts if a.number < chosen.number]
+    events = reader.events_of(chosen, attempts, timeline)
     nodes, ranks = reader.attempt(chosen, earlier)
-    if (ran := chosen_ranks.of_job(job)) is not None and not whole_groups:
+    if ran is not None:
         ranks = [_with_groups_of(set(ran.ranks), rank) for rank in ranks]
     dump = reader.with_watchdog_recorders(chosen, reader.newest_dump(chosen), ranks)
-    finished = Finished.is_in(events) or AgentsGone.is_in(events)
-    if finished or not Stalled.is_in(events):  # who looks at a hang knows that it lives
-        # A dump shows ranks that live: that they have not ended is what it is about.
-        due = ranks if dump is None or finished else [rank for rank in ranks if rank.ended is not None]
-        reader.unknown += unknown_exits(due, finished=finished)
-    reader.unknown += own_failures(ranks, nodes, events)
-    reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})
+    later = timeline[timeline.index(events[-1]) + 1 :] if events else ()
+    relaunched = Launched.is_in(later[:1])
+    if relaunched and chosen is attempts[-1]:
+        not_started = NotStarted.newest(later)
+        because = not_started.because if not_started is not None else "no agent left a record of them"
+        reader.note("the ranks of the launch that followed", because)
     evidence = RunEvidence(
         job=job,
         attempt=chosen.number,
         ranks=tuple(ranks),
         nodes=tuple(nodes),
         events=events,
-        cancelled_by=_cancelled_by(events, nodes),
-        unknown=tuple(reader.unknown),
-        earlier_attempts={a.number: tuple(r for r in reader.attempt(a, [])[1] if r.exit_code != 0) for a in earlier},
-        run_id=run.id,
-        run_path=str(run.path),
+        cancelled_by=find_cancel(events, nodes),
+        run_id=reader.run.id,
+        run_path=str(reader.run.path),
         dump=dump,
+        launcher=Launcher(None, "", alive=False) if relaunched else find_launcher(job),
+        is_superseded=chosen is not attempts[-1] and not relaunched,
     )
-    return reader.with_ranks_of_launchers(chosen, evidence)
+    if evidence.is_over is not False or not Stalled.is_in(events):  # who looks at a hang knows that it lives
+        # A dump shows ranks that live: that they have not ended is what it is about.
+        due = ranks if dump is None or evidence.is_over else [rank for rank in ranks if rank.ended is not None]
+        reader.unknown += unknown_exits(due, is_over=evidence.is_over)
+    reader.unknown += own_failures(ranks, nodes, events)
+    reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})
+    return reader.with_ranks_of_launchers(chosen, replace(evidence, unknown=tuple(reader.unknown)))
 
 
 def _with_groups_of(chosen: set[int], rank: RankRecord) -> RankRecord:
     return replace(rank, groups={name: tuple(filter(chosen.__contains__, all_)) for name, all_ in rank.groups.items()})
 
 
-def _of_last_start(events: tuple[_Event, ...]) -> tuple[_Event, ...]:
-    """The events since the last start of a requeued run."""
-    last = Launched.last_line(events)
-    return tuple(pair for pair in events if last is None or pair[0] >= last)
-
-
-def _cancelled_by(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
-    """What ended the job before anything had failed: SIGINT, SIGTERM, `cancel by …`, a launcher that disappeared."""
-    for _, cancelled in Cancelled.among(events):
-        return cancelled.by or "somebody"
-    for _, gone in AgentsGone.among(events):
-        if gone.cancelled_by:
-            return gone.cancelled_by
-    for node in nodes:
-        for _, stopping in Stopping.among(node.events):
-            reason = stopping.reason or "somebody"
-            return None if reason.startswith(_OTHERS_FAILED) else reason
-    return None
-
-
 class _RunReader:
     """Reads one run and notes what could not be read."""
 
     def __init__(self, run: RunDir) -> None:
-        self._run = run
+        self.run = run
         self.unknown: list[Unknown] = []
         self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
+
+    def events_of(self, attempt: Attempt, attempts: Sequence[Attempt], timeline: Events) -> Events:
+        """The launcher's events of the attempt; of an older version those of the last start, for the newest attempt."""
+        if marks_attempts(timeline):
+            return events_of_attempt(timeline, attempt.number)
+        if attempt is attempts[-1]:
+            return events_of_last_start(timeline)
+        self.note(
+            f"the launcher's events of attempt {attempt.number}",
+            "the version of distdbg that launched the run did not record where an attempt begins",
+        )
+        return ()
 
     def attempt(self, attempt: Attempt, earlier: list[Attempt]) -> tuple[list[NodeRecord], list[RankRecord]]:
         many = max(len(attempt.nodes()), len(attempt.ranks()), 1)
@@ -156,7 +174,7 @@ class _RunReader:
                 seen[rank] = (node, fields)
         folders = {r: f for r, f in attempt.ranks().items() if f.folder.is_dir()}
         for rank in [rank for rank in folders if rank >= MOST_RANKS]:
-            self.note(self._run.relative(folders.pop(rank).folder), f"no job has more than {MOST_RANKS:,} ranks")
+            self.note(self.run.relative(folders.pop(rank).folder), f"no job has more than {MOST_RANKS:,} ranks")
         full = first_failures({rank: fields for rank, (_, fields) in seen.items()}, _FULL_TAILS)
         ranks = []
         for rank in sorted(seen.keys() | folders.keys()):
@@ -171,7 +189,7 @@ class _RunReader:
         finished."""
         for folder in reversed(attempt.dumps()):
             if (folder / "manifest.json").is_file():
-                dump, unknown = load_dump(folder, self._run.relative(folder))
+                dump, unknown = load_dump(folder, self.run.relative(folder))
                 if dump.ranks and dump.reason != BUSY_START:
                     self.unknown += unknown
                     return dump
@@ -179,7 +197,7 @@ class _RunReader:
 
     def with_watchdog_recorders(self, attempt: Attempt, dump: Dump | None, ranks: list[RankRecord]) -> Dump | None:
         kept = {rank: files.recorder for rank, files in attempt.ranks().items() if files.recorder.is_file()}
-        named = {rank: (path, self._run.relative(path)) for rank, path in kept.items()}
+        named = {rank: (path, self.run.relative(path)) for rank, path in kept.items()}
         dump, unknown = add_watchdog_recorders(dump, ranks, named)
         self.unknown += unknown
         return dump
@@ -192,7 +210,7 @@ class _RunReader:
             return evidence
         streams = [attempt.rank(rank).stream(stream) for rank in failed for stream in ("stdout", "stderr")]
         files = ForeignFiles(of_several=True)
-        files.read((path, self._run.relative(path)) for path in streams if path.is_file())
+        files.read((path, self.run.relative(path)) for path in streams if path.is_file())
         shown = files.evidence()
         launched = {rank.rank for rank in evidence.ranks}
         if launched.issuperset(rank.rank for rank in shown.ranks) and not files.of_a_driver:
@@ -211,13 +229,13 @@ class _RunReader:
             files.node_rank,
             files.host,
             events=events,
-            events_path=self._run.relative(files.events),
+            events_path=self.run.relative(files.events),
             torchrun=read_end(files.torchrun_log, _TAIL),
-            torchrun_path=self._run.relative(files.torchrun_log),
+            torchrun_path=self.run.relative(files.torchrun_log),
             before=before,
-            memory=node_memory(metrics, self._run.relative(files.metrics)),
+            memory=node_memory(metrics, self.run.relative(files.metrics)),
             gpus=gpu_courses(metrics),
-            metrics_path=self._run.relative(files.metrics),
+            metrics_path=self.run.relative(files.metrics),
             courses=courses(self._spread(files.metrics) or metrics[:: -(-len(metrics) // self._looks) or 1]),
         )
 
@@ -226,7 +244,7 @@ class _RunReader:
         failed = bool(exit_record) and exit_record.get("exit_code") != 0  # type: ignore[union-attr]
         size = _TAIL if full_tail else _SHORT_TAIL
         return RankTexts(
-            folder=self._run.relative(files.folder),
+            folder=self.run.relative(files.folder),
             exit=exit_record,
             facts=self.json_lines(files.facts, _MOST_FACTS),
             error=self.json_file(files.error) if failed or exit_record is None else None,
@@ -262,33 +280,33 @@ class _RunReader:
         found, bad = jsonl.objects(text)
         if bad:
             lines = "1 line" if len(bad) == 1 else f"{len(bad)} lines"
-            self.note(f"{lines} of {self._run.relative(path)}", _NO_OBJECT)
+            self.note(f"{lines} of {self.run.relative(path)}", _NO_OBJECT)
         return tuple(found)
 
     def json_file(self, path: Path) -> dict[str, Any] | None:
         text, why = read_whole(path, _MOST_JSON)
         if text is None:
             if why:
-                self.note(self._run.relative(path), why)
+                self.note(self.run.relative(path), why)
             return None
         value = jsonl.whole(text)
         if value is None and text:
-            self.note(self._run.relative(path), why or _NO_OBJECT)
+            self.note(self.run.relative(path), why or _NO_OBJECT)
         return value
 
     def timeline(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         found = self.json_lines(path, _MOST_EVENTS)
         events = tuple((line, event) for line, event in found if isinstance(event.get("event"), str))
         if bad := len(found) - len(events):
-            self.note(f"{bad} line{'s' if bad > 1 else ''} of {self._run.relative(path)}", "no event is named there")
+            self.note(f"{bad} line{'s' if bad > 1 else ''} of {self.run.relative(path)}", "no event is named there")
         return events
 
     def json_lines(self, path: Path, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:
         text, why = read_whole(path, most)
         if why:
-            self.note(self._run.relative(path), why)
+            self.note(self.run.relative(path), why)
         found, bad = jsonl.objects(text or "")
         if bad:
             lines = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad)} lines, the first {bad[0]}"
-            self.note(f"{self._run.relative(path)}, {lines}", _NO_OBJECT)
+            self.note(f"{self.run.relative(path)}, {lines}", _NO_OBJECT)
         return tuple(found)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from distdbg.collect.files.bounded_read import read_end, read_whole
-from distdbg.collect.machine import procfs
+from distdbg.collect.runs.launcher_process import find_launcher
 from distdbg.evidence import jsonl
 from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, NotStarted, Requeued, Submitted
 from distdbg.rundir import RunDir
@@ -106,23 +105,10 @@ def _of_last_start(events: list[_Event]) -> list[_Event]:
 
 
 def _lives(run: RunDir) -> tuple[bool | None, str]:
-    live, why = _launcher_lives(run.read_job().get("launcher"))
-    job = run.slurm_job
-    if live is None and job is not None:
+    launcher, job = find_launcher(run.read_job()), run.slurm_job
+    if launcher.alive is None and job is not None:
         return None, f"it is Slurm job {job}: `distdbg attach {run.id}` asks for its state"
-    return live, why
-
-
-def _launcher_lives(launcher: object) -> tuple[bool | None, str]:
-    """Pid and start time together name a process for good: a pid that was given out again is another one."""
-    if not isinstance(launcher, dict) or not isinstance(launcher.get("pid"), int):
-        return None, "job.json does not say which process launched it"
-    host, pid = launcher.get("host"), launcher["pid"]
-    if host != socket.gethostname():
-        return None, f"it was launched on {host}, which cannot be looked at from here"
-    stat = procfs.stat_fields(pid)
-    alive = bool(stat) and stat[0] not in ("Z", "X") and launcher.get("start_ticks") in (None, int(stat[19]))
-    return alive, ""
+    return launcher.alive, launcher.because
 
 
 def _size(folder: Path) -> int:

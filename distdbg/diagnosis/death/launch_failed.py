@@ -15,8 +15,9 @@ from distdbg.evidence.host.broken_agents import BrokenAgent, broken_agents
 from distdbg.evidence.logs.messages import KnownMessage, recognise
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.evidence.stacks.tracebacks import last_chain
+from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import CauseClass, Citation, Finding
-from distdbg.protocol.agent_events import TorchrunExited
+from distdbg.protocol.agent_events import Stopping, TorchrunExited
 
 _LOG_PREFIX = re.compile(r"^\[[WEIF]\d{4} [^\]]*\] ")
 _NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python[\d.]*): (error: )?(.+)$", re.MULTILINE)
@@ -33,9 +34,15 @@ def launch_failed(evidence: RunEvidence) -> Iterable[Finding]:
         if broken:  # then those of the other nodes were ended for it
             silent = [n for n in silent if n.torchrun_exit_code != -signal.SIGTERM]
         alone = len(silent) == len(evidence.nodes)
-        if evidence.cancelled_by is not None:  # then the cancel ended it, unless it had complained before
-            silent = [node for node in silent if _known(node) is not None]
+        was_cancelled = evidence.cancelled_by is not None
+        silent = [n for n in silent if not (was_cancelled or Stopping.is_in(n.events)) or _had_complained(n)]
         yield from _of_torchrun(silent, alone=alone)
+
+
+def _had_complained(node: NodeRecord) -> bool:
+    """Whether a torchrun that its agent ended had reported more than the signal that ended it."""
+    known = _known(node)
+    return known is not None and known.finding not in OUTSIDE
 
 
 def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:

@@ -10,10 +10,18 @@ from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import exit_status, signal_name
 from distdbg.evidence.jsonl import number
-from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
-from distdbg.protocol.agent_events import AgentFinished, CutOff, Killing, Stopping, TorchrunExited
+from distdbg.protocol.agent_events import (
+    LAUNCHER_GONE,
+    PARENT_GONE,
+    AgentFinished,
+    CutOff,
+    Killing,
+    Stopping,
+    TorchrunExited,
+)
 from distdbg.protocol.launcher_events import AgentExited, AgentsGone, Finished, NodeSilent, SlurmNodeFailure
 
 
@@ -42,13 +50,28 @@ def _ended_badly(evidence: RunEvidence, node: NodeRecord) -> Iterable[Finding]:
     gone = {exited.node_rank: exited for _, exited in AgentExited.among(evidence.events)}
     over = AgentsGone.is_in(evidence.events) or Finished.is_in(evidence.events)
     code = node.torchrun_exit_code
+    lost = next((e for _, e in Stopping.among(node.events) if e.reason in (LAUNCHER_GONE, PARENT_GONE)), None)
     if code is not None and code < 0 and not (Stopping.is_in(node.events) or Killing.is_in(node.events)):
         yield _torchrun_killed(evidence, node, -code)
+    elif lost is not None and over:
+        yield _cut_from_launcher(evidence, node, lost, gone.get(node.node_rank))
     elif not AgentFinished.is_in(node.events) and (node.node_rank in gone or over):
         exited = gone.get(node.node_rank)
         code = exit_status(exited.fields()) if exited is not None else None
         if _is_news(evidence, code):
             yield _agent_gone(evidence, node, code)
+
+
+def _cut_from_launcher(
+    evidence: RunEvidence, node: NodeRecord, stopping: Stopping, exited: AgentExited | None
+) -> Finding:
+    """The launcher lived on, and the agent heard no more of it: what carries its messages was ended."""
+    what = "its parent process was killed" if stopping.reason == PARENT_GONE else "its connection to the launcher ended"
+    said = f"What carried it reported: {exited.because}." if exited is not None and exited.because else ""
+    summary = f"distdbg's agent on node {node.node_rank} ({node.host}) ended its ranks because {what}"
+    line = Stopping.last_line(node.events)
+    found = _finding(evidence, node, summary, said, Citation(node.events_path, line, quote=stopping.reason))
+    return replace(found, first_seen=stopping.t or found.first_seen)
 
 
 def _is_news(evidence: RunEvidence, code: int | None) -> bool:
@@ -106,13 +129,21 @@ def _agent_gone(evidence: RunEvidence, node: NodeRecord, code: int | None) -> Fi
     last = node.events[-1] if node.events else (None, {})
     quote = f'the last event is "{last[1].get("event", "")}"' if node.events else "no events"
     summary = f"distdbg's agent on node {node.node_rank} ({node.host}) {how}"
-    found = _finding(evidence, node, summary, "What its ranks did after that is not known.",
-                     Citation(node.events_path, last[0], quote=quote))  # fmt: skip
+    unknown = [rank for rank in evidence.ranks if rank.node_rank == node.node_rank and rank.ended is None]
+    cause = "What its ranks did after that is not known." if unknown else "Its ranks had ended before."
+    found = _finding(evidence, node, summary, cause, Citation(node.events_path, last[0], quote=quote))
+    if not unknown and evidence.ranks:
+        found = replace(found, severity="warning", cause_class=CauseClass.OBSERVATION)
     return replace(found, confidence="certain" if code is not None and code < 0 else "likely")
 
 
+def _was_lost(rank: RankRecord) -> bool:
+    """Whether the rank had not ended by itself before its node was lost."""
+    return rank.ended is None or rank.exit_code is None or rank.asked_to_stop is not None
+
+
 def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, citation: Citation) -> Finding:
-    ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank)
+    ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank and _was_lost(r))
     times = [t for _, e in node.events if (t := number(e, "t")) is not None]
     return Finding(
         id="node-lost",

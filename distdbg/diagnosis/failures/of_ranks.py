@@ -42,7 +42,8 @@ _CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 def failures(evidence: RunEvidence) -> tuple[RankFailure, ...]:
     """Every rank that failed by itself, by rank. Ranks that merely obeyed a SIGTERM are not among them."""
     told = {(node.node_rank, pid) for node in evidence.nodes for pid in map(int, _CLOSING.findall(node.torchrun_tail))}
-    found = (failure_of(_as_told(rank, told)) for rank in (*evidence.ranks, *evidence.unattributed))
+    killed = {node.node_rank for node in evidence.nodes if (node.torchrun_exit_code or 0) < 0}
+    found = (failure_of(_as_told(rank, told, killed)) for rank in (*evidence.ranks, *evidence.unattributed))
     return tuple(weighed(without_repeats(after_the_end([f for f in found if f is not None]))))
 
 
@@ -57,7 +58,11 @@ def weighed(found: Sequence[RankFailure]) -> Iterable[RankFailure]:
         yield failure.otherwise if doubted and failure.otherwise is not None else failure
 
 
-def _as_told(rank: RankRecord, told: set[tuple[int, int]]) -> RankRecord:
+def _as_told(rank: RankRecord, told: set[tuple[int, int]], torchrun_killed: set[int]) -> RankRecord:
+    """Note that a rank was asked to stop, as torchrun reported. If torchrun was killed, the kernel sends its ranks
+    SIGTERM (worker/orphans.py), and torchrun may have done so without a report."""
+    if rank.node_rank in torchrun_killed and rank.exit_code == -signal.SIGTERM:
+        told = told | {(rank.node_rank, rank.pid or 0)}
     if rank.asked_to_stop is None and (rank.node_rank, rank.pid) in told and -(rank.exit_code or 0) in _ORDERED_ENDS:
         return replace(rank, asked_to_stop=rank.ended or 0.0)
     return rank

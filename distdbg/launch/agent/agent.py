@@ -67,7 +67,7 @@ class Agent:
         self.lifeline: Lifeline | None = None
         self.started = time.time()
         self.loop = Loop()
-        self.loop.catch((*_STOP_SIGNALS, *_FORWARDED), self._signal)
+        self.loop.catch((*_STOP_SIGNALS, *_FORWARDED, processes.PARENT_DIED), self._signal)
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind(str(folder / "agent.sock"))
         server.listen(1024)
@@ -184,7 +184,7 @@ class Agent:
 
         def end() -> None:
             """torchrun may wait for a store on the other side for minutes, and would end its ranks only then."""
-            self.stop("the launcher's host cannot be reached")
+            self.stop(events.LAUNCHER_UNREACHABLE)
             self.watch.kill(signal.SIGTERM)
             self._end_torchrun_alone()
 
@@ -205,7 +205,7 @@ class Agent:
         if launcher.closed:
             self.loop.forget(descriptor)
             self.node.launcher = None
-            self.stop("the launcher is gone")
+            self.stop(events.LAUNCHER_GONE)
         self._obey_all(records)
 
     def _obey_all(self, records: list[dict[str, Any]]) -> None:
@@ -254,6 +254,8 @@ class Agent:
             self._forward(number)
         elif self.stopping and number == signal.SIGINT:
             self.kill_now("SIGINT twice")
+        elif number == processes.PARENT_DIED:
+            self.stop(events.PARENT_GONE if self.lifeline is not None else events.LAUNCHER_GONE)
         else:
             self.stop(signal.Signals(number).name)
 
@@ -271,7 +273,7 @@ class Agent:
             return
         self.stopping = reason
         self.node.event(events.Stopping(reason=reason))
-        self.watch.note_asked_to_stop()
+        self.watch.begin_stop()
         self.torchrun.terminate(reason)
         self._continue_stopped()
         self.loop.after(self.grace if grace is None else grace, lambda: self.kill_now("the grace period is over"))
@@ -346,7 +348,7 @@ def _run(
 ) -> int:
     processes.become_subreaper()
     if options.parent:
-        processes.die_with_parent(options.parent)
+        processes.die_with_parent(options.parent, processes.PARENT_DIED)
     count = dict(pairwise(torchrun)).get("--nproc-per-node", "")
     room = RANK_BYTES * (int(count) if count.isdecimal() else _MANY_RANKS)
     folder: Path | None = None

@@ -70,6 +70,7 @@ class RankWatch:
         self._progress = ProgressSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
+        self._is_stopping = False
         self.connections = RankConnections(loop, node, lambda: self.ranks, self._start_attempt)
         self._holding = False
         self.death_dumps = DeathDumps(loop, node)
@@ -146,13 +147,18 @@ class RankWatch:
 
     def _look_for_ranks(self) -> None:
         for rank, pid in find_ranks(self._torchrun.pid, self.ranks.values(), self._no_ranks):
-            rank.attach(pid)
-            self._node.event(events.RankStarted(rank=rank.rank, pid=pid, attempt=rank.attempt))
-            self._follower.started(rank.rank)
-            if rank.pidfd is not None:
-                self._loop.watch(rank.pidfd, lambda r=rank: self._pidfd_ready(r))  # type: ignore[misc]
+            self._attach(rank, pid)
         if any(r.pid is None for r in self.ranks.values()) and self._torchrun.exit_code is None:
             self._loop.after(_LOOK_FOR_RANKS_S, self._look_for_ranks)
+
+    def _attach(self, rank: RankProcess, pid: int) -> None:
+        rank.attach(pid)
+        if self._is_stopping:
+            rank.asked_to_stop = time.time()
+        self._node.event(events.RankStarted(rank=rank.rank, pid=pid, attempt=rank.attempt))
+        self._follower.started(rank.rank)
+        if rank.pidfd is not None:
+            self._loop.watch(rank.pidfd, lambda: self._pidfd_ready(rank))
 
     # -- while they run -------------------------------------------------------------------------------------
 
@@ -239,6 +245,11 @@ class RankWatch:
         look.write()
         self._holding = False
 
+    def begin_stop(self) -> None:
+        """The agent ends the ranks, those that it finds from now on included."""
+        self._is_stopping = True
+        self.note_asked_to_stop()
+
     def note_asked_to_stop(self) -> None:
         """From now on torchrun or the agent caused an end by SIGTERM or SIGKILL: it is no failure."""
         for rank in self.living:
@@ -255,6 +266,7 @@ class RankWatch:
 
         What a failed rank leaves in its own process group (loader workers) goes with it, as it is ours to end.
         """
+        self._find_adopted()
         if self.living:
             self.kill(signal.SIGTERM)
             if not self._loop.turn_until(lambda: not self.living, grace, self._collect_adopted):
@@ -263,6 +275,13 @@ class RankWatch:
         failed = {r.pid for r in self.ranks.values() if r.failed and r.pid}
         for pid in processes.group_members(failed, f"DISTDBG_RUN_DIR={self._node.run.path}") if failed else ():
             processes.kill(pid, signal.SIGKILL)
+
+    def _find_adopted(self) -> None:
+        """Find the ranks that torchrun had started and that had not been found when it was killed."""
+        waiting = {str(rank.rank): rank for rank in self.ranks.values() if rank.pid is None}
+        for pid in procfs.children(os.getpid()) if waiting else ():
+            if (rank := waiting.pop(procfs.environment_of(pid).get(RANK_VARIABLE, ""), None)) is not None:
+                self._attach(rank, pid)
 
     def _collect_adopted(self) -> None:
         by_pid = {r.pid: r for r in self.ranks.values()}

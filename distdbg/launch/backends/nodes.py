@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distdbg.launch.io.loop import signal_pipe
+from distdbg.protocol.agent_events import ANOTHER_NODE_FAILED
 from distdbg.protocol.launcher_events import AgentExited, Cancelled
 from distdbg.protocol.requests import AskExceptions, Kill, Request, SendSignal, Stop, TakeDeathDump
 
@@ -143,7 +144,7 @@ class Nodes(ABC):
 
     def _end_the_others(self) -> None:
         if self._first_failure is not None and time.monotonic() - self._first_failure > _OTHERS_MAY_TAKE_S:
-            self.tell_all(Stop(reason="another node has failed"))
+            self.tell_all(Stop(reason=ANOTHER_NODE_FAILED))
             self._first_failure = float("inf")
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill()

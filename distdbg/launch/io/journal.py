@@ -8,6 +8,7 @@ import os
 import time
 
 from distdbg.launch.io.disk import DiskWriter
+from distdbg.protocol.launcher_events import AttemptBegun
 from distdbg.protocol.message import Event
 from distdbg.rundir import RunDir
 from distdbg.whole_file import open_own
@@ -19,6 +20,13 @@ class Journal:
     def __init__(self, run: RunDir, disk: DiskWriter) -> None:
         self._path = run.events
         self._disk = disk
+        self._attempt = 0
+
+    def begin_attempt(self, number: int) -> None:
+        """Mark the events that follow as those of this attempt, if it is newer than the last one."""
+        if number > self._attempt:
+            self._attempt = number
+            self.note(AttemptBegun(attempt=number))
 
     def note(self, message: Event) -> None:
         self._disk.append(self._path, _line(message))

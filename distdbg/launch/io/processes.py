@@ -1,6 +1,6 @@
 """End processes together: no process outlives its run, and no process of others is ever killed.
 
-    launcher (subreaper)  ->  agent (subreaper; SIGTERM when the launcher dies)
+    launcher (subreaper)  ->  agent (subreaper; PARENT_DIED when the launcher dies)
                           ->  torchrun (SIGTERM when the agent dies)  ->  ranks, each the leader of its own group
 
 An orphan is adopted by the nearest living subreaper above it, which ends it. Killing goes by a rank's own process
@@ -18,6 +18,9 @@ from pathlib import Path
 
 from distdbg.collect.machine.procfs import children, environment_of, stat_fields, status_value
 
+#: Tells an agent that its parent is gone. Nothing else sends it: SIGTERM could be a person's or a scheduler's, and
+#: while the threads of the parent end one by one, it still has its pid.
+PARENT_DIED = signal.SIGRTMIN + 5
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

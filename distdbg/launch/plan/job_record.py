@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import __version__
-from distdbg.collect.machine import procfs
+from distdbg.collect.runs.launcher_process import describe_launcher
 from distdbg.hidden_values import MOST_VALUES, entry
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.plan.job import Plan
@@ -31,11 +30,7 @@ def job_record(run: RunDir, name: str, plan: Plan) -> dict[str, Any]:
         "argv": mask_argv(["distdbg", *sys.argv[1:]]),
         "cwd": str(Path.cwd()),
         "started": time.time(),
-        "launcher": {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "start_ticks": procfs.start_ticks(os.getpid()),
-        },
+        "launcher": describe_launcher(),
         "topology": plan.topology,
         "worker_side": plan.worker_side,
         "program": mask_argv(plan.program),

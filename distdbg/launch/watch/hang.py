@@ -18,7 +18,7 @@ from distdbg.launch.live.explain import explain, get_ready, where_ranks_are
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.watch.dump_requests import DumpRequests, OpenDump
 from distdbg.launch.watch.stall import StallEvent, StallWatch
-from distdbg.protocol.agent_events import Dumped
+from distdbg.protocol.agent_events import JOB_HUNG, Dumped
 from distdbg.protocol.dump import BUSY, BUSY_START, COLLECTED
 from distdbg.protocol.launcher_events import (
     DumpTaken,
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from distdbg.model import Report
     from distdbg.settings import JobSettings
 
-#: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
-ENDED_BECAUSE = "the job hung"
 _OPTIONS: dict[str, Any] = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
 #: A file system that does not answer keeps nobody from ending a hung job for longer.
@@ -345,7 +343,7 @@ class HangWatch:
         self.ended = "restart" if again else "kill"
         self._journal.note(EndedHung(attempt=self._attempt, action=self.ended))
         self._view.say(f"ending the job, because it hangs{', to start it again' if again else ''}")
-        self._nodes.end(ENDED_BECAUSE)
+        self._nodes.end(JOB_HUNG)
 
     @property
     def _most_restarts(self) -> int:

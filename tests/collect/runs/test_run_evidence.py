@@ -223,3 +223,23 @@ def test_ranks_that_no_job_has_are_named(run):
     whats = [u.what for u in evidence.unknown]
     assert "attempts/1/ranks/999999999" in whats
     assert any(what.startswith("1 line of") for what in whats)
+
+
+def test_exit_code_that_torchrun_printed_is_used(tmp_path):
+    run = MadeRun(tmp_path)
+    run.exits(3, None, because="torchrun had collected the process before its exit code was read")
+    line = (
+        "E1128 05:55:15.448000 23595 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 1003) of binary: python\n"
+    )
+    run.node_files[1].torchrun_log.write_text(line)
+    report = run.report()
+    assert [(f.id, f.ranks) for f in report.findings] == [("rank-killed", (3,))]
+    assert report.exit_code == 137
+
+
+def test_stopped_ranks_do_not_give_the_exit_code_of_an_unknown_one(tmp_path):
+    run = MadeRun(tmp_path)
+    run.exits(3, None, because="torchrun had collected the process before its exit code was read")
+    run.rest(-15, asked=9.0)
+    report = run.report()
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", None, None)

@@ -1,6 +1,7 @@
 """Each check of dead ranks: what it must find, and its healthy twin in which it must not."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -791,17 +792,33 @@ def test_torchrun_killed_on_a_node(run):
     assert "SIGKILL" in report.findings[0].summary
 
 
-def test_an_agent_without_a_last_word(run):
-    run.rest(0)
-    run.closes()
+def kill_agent_of_node_1(run):
+    """Remove its last two events, and let the launcher see it end by SIGKILL."""
     lines = run.node_files[1].events.read_text().splitlines()
     run.node_files[1].events.write_text("\n".join(lines[:-2]) + "\n")
     text = run.dir.events.read_text()
-    run.dir.events.write_text(text.replace('"node_rank": 1, "exit_code": 0', '"node_rank": 1, "exit_code": -9'))
+    run.dir.events.write_text(re.sub(r'"node_rank": 1, "exit_code": \d', '"node_rank": 1, "exit_code": -9', text))
+
+
+def test_killed_agent_loses_the_ranks_without_a_recorded_end(run):
+    run.exits(0, 0)
+    run.exits(1, 0)
+    run.exits(2, 0)
+    run.closes(torchrun=0)
+    kill_agent_of_node_1(run)
     report = run.report()
-    assert verdict(report) == [("node-lost", (2, 3))]
+    assert verdict(report) == [("node-lost", (3,))]
     assert "killed by SIGKILL" in report.findings[0].summary
     assert (report.outcome, report.exit_code) == ("failed", 76)
+
+
+def test_agent_killed_after_its_ranks_succeeded_loses_none(run):
+    run.rest(0)
+    run.closes()
+    kill_agent_of_node_1(run)
+    report = run.report()
+    assert [(f.id, f.severity, f.ranks) for f in report.findings] == [("node-lost", "warning", ())]
+    assert (report.outcome, report.exit_code) == ("succeeded", 0)
 
 
 @pytest.mark.parametrize("lives", [False, True])
