@@ -87,10 +87,10 @@ class Run:
             time.sleep(0.005)
         return True
 
-    def agents(self) -> list[int]:
-        """The agents in the order in which they were started, which is that of their nodes."""
-        children = procfs.children(self.process.pid)
-        return sorted(pid for pid in children if "--node-rank" in " ".join(command_line(pid)))
+    def agents(self) -> dict[int, int]:
+        """The pid of the agent of each node."""
+        lines = {pid: command_line(pid) for pid in procfs.children(self.process.pid)}
+        return {int(line[line.index("--node-rank") + 1]): pid for pid, line in lines.items() if "--node-rank" in line}
 
     def torchruns(self, agent: int) -> list[int]:
         return [pid for pid in procfs.children(agent) if "--rdzv-backend" in command_line(pid)]
@@ -100,8 +100,7 @@ class Run:
         found: list[int] = []
 
         def exists() -> bool:
-            agents = self.agents()
-            agent = agents[node] if len(agents) == 2 else None
+            agent = self.agents().get(node)
             if part == "launcher":
                 found[:] = [self.process.pid]
             elif part == "agent":
