@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from distdbg.errors import NothingToAnalyse, UsageError
-from distdbg.evidence import jsonl
 from distdbg.launch.backends.interface import RunningJob
 from distdbg.launch.backends.slurm import commands
+from distdbg.launch.io.folder_stream import receive_folder
 from distdbg.launch.watch.requested_dump import DumpOptions, Say, write_manifest
 from distdbg.model import Unknown
 from distdbg.whole_file import make_private_folder, write_whole
@@ -34,10 +33,9 @@ _AT_ONCE = 16
 #: For srun to reach a node and an interpreter to start there, beyond the time that the capture may take.
 _REACHES_WITHIN_S = 20.0
 _ENDS_WITHIN_S = 3.0
-_MOST_FOUND = 16 << 20
 #: What a node may send, and of which names: the job's own user runs there, and may send what he likes.
 _MOST_BYTES = 4 << 30
-_FILES = re.compile(r"(stacks|recorder|calls|sources|nodes)/[A-Za-z0-9._+-]{1,200}|found\.json")
+_FILES = re.compile(r"(stacks|recorder|calls|sources|nodes)/[A-Za-z0-9._+-]{1,200}")
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,16 @@ class SlurmTarget(RunningJob):
         missed = [part for part in parts if part.because]
         missing = "; ".join(f"{part.node}: {part.because}" for part in missed[:4])
         because = dict.fromkeys(range(size), missing or "no process with this rank was found on any node")
-        because |= {rank: part.because or "answered" for part in had for rank in part.ranks}
+        because |= {rank: part.because or part.cut or "answered" for part in had for rank in part.ranks}
         first = min(had, key=lambda part: min(part.ranks, default=size))
         known = {name: first.found.get(name) for name in ("name", "argv", "cwd")}
         doubles = [pid for part in had for pid in part.found.get("doubles") or ()]
         write_manifest(folder, options, because, {}, job={**known, "world_size": size, "doubles": doubles})
         others = sorted({str(name) for part in had for name in part.found.get("others") or ()})
-        return [Unknown(f"node {part.node}", part.because) for part in missed] + [
+        cut = [
+            Unknown(f"a part of the evidence of node {part.node}", part.cut, decisive=True) for part in had if part.cut
+        ]
+        return [*cut, *(Unknown(f"node {part.node}", part.because) for part in missed)] + [
             Unknown(f"the job {name}", "it runs on these nodes too, and this dump is of the one with the most ranks")
             for name in others
         ]
@@ -85,11 +86,12 @@ class SlurmTarget(RunningJob):
 
 @dataclass
 class _Part:
-    """What came of one node: `because` where nothing did."""
+    """What came of one node: `because` if nothing did, `cut` if not all did."""
 
     node: str
     found: dict[str, Any] = field(default_factory=dict)
     because: str = ""
+    cut: str = ""
 
     @property
     def key(self) -> str:
@@ -145,7 +147,7 @@ def _reach(target: SlurmTarget, number: int, part: _Part, folder: Path, options:
             return
         if not _ended(process, within):
             part.because = f"it did not answer within {within:g} s"
-        part.because = part.because or _unpack(out, folder, part)
+        _unpack(out, folder, part)
         if part.because and not part.found:
             part.because = _said(err) or part.because
 
@@ -164,29 +166,22 @@ def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
     return False
 
 
-def _unpack(out: IO[bytes], folder: Path, part: _Part) -> str:
-    """Why not, or nothing. Only plain files of a dump's own names are taken."""
+def _unpack(out: IO[bytes], folder: Path, part: _Part) -> None:
+    """Fill `part`, and the dump's folder. Only plain files of a dump's own names are taken."""
+
+    def take(name: str, content: bytes) -> None:
+        if _FILES.fullmatch(name):
+            make_private_folder((folder / name).parent)
+            write_whole(folder / name, content)
+
     out.seek(0)
-    left = _MOST_BYTES
     try:
-        with tarfile.open(fileobj=out, mode="r|") as archive:
-            for member in archive:
-                name = member.name.removeprefix("./")
-                left -= member.size
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is None or not _FILES.fullmatch(name) or left < 0:
-                    continue
-                if name == "found.json":
-                    part.found = jsonl.whole(content.read(_MOST_FOUND).decode("utf-8", "replace")) or {}
-                    continue
-                path = folder / name
-                make_private_folder(path.parent)
-                write_whole(path, content.read())
-    except (tarfile.TarError, EOFError):
-        return "it sent nothing that can be read" if part.found else "no answer came"
+        part.found, part.cut = receive_folder(out, take, most_bytes=_MOST_BYTES)
     except OSError as error:
-        return f"its part cannot be written here: {error.strerror}"
-    return str(part.found.get("because") or "") if part.found else "it sent no account of its ranks"
+        part.because = part.because or f"its part cannot be written here: {error.strerror}"
+    if not part.found:
+        part.because = part.because or "it sent no account of its ranks"
+    part.because = part.because or str(part.found.get("because") or "")
 
 
 def _said(err: IO[bytes]) -> str:

@@ -2,9 +2,10 @@
 
     srun --jobid J --overlap -N1 -n1 -w NODE python <absolute>/distdbg/launch/backends/slurm/node_dump.py REQUEST
 
-REQUEST: {"job": "12", "node_rank": 0, "options": {…}} as JSON. Standard output is a tar of the dump's folder with a
-found.json beside its files: {"name", "argv", "cwd", "world_size", "ranks", "doubles", "key", "others"}. Nothing has to
-be shared between this node and who asks. Needs psutil at most.
+REQUEST: {"job": "12", "node_rank": 0, "options": {…}} as JSON. Standard output is the dump's folder
+(launch/io/folder_stream.py) with the account {"name", "argv", "cwd", "world_size", "ranks", "doubles", "key",
+"others"}.
+Nothing has to be shared between this node and the requester. Needs psutil at most.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ if __name__ == "__main__":  # started by its path: our folder must not shadow th
 import json
 import os
 import socket
-import tarfile
 import tempfile
 from pathlib import Path
 
 from distdbg.collect.machine.job_processes import find_jobs
 from distdbg.errors import DistdbgError
+from distdbg.launch.io.folder_stream import send_folder
 from distdbg.launch.watch.requested_dump import DumpOptions, capture
-from distdbg.whole_file import write_json
 
 
 def main() -> int:
@@ -46,9 +46,7 @@ def main() -> int:
             capture(folder, options, job.ranks, lambda _: None, node_rank=request["node_rank"], host=host)
         except DistdbgError as error:
             found["because"] = error.message
-        write_json(folder / "found.json", found)
-        with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-            archive.add(folder, arcname=".", recursive=True)
+        send_folder(folder, found, sys.stdout.buffer)
     return 0
 
 
