@@ -1,8 +1,12 @@
 """`distdbg bisect`: from a failing command to the smallest that fails so."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -130,3 +134,30 @@ def test_layers_of_a_transformers_model(distdbg, tmp_path):
     result = bisect(distdbg, "--fix", "ranks", "distdbg launch train.py", timeout=280)
     assert result.code == 0, result
     assert "--keep-layers: 3 -> 2 (1 does not show it)" in result.out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_interrupted_search_keeps_its_results(tmp_path, sent):
+    script(tmp_path, """
+        import os, pathlib, sys, time
+        if int(sys.argv[2]) < 3:
+            pathlib.Path("new").write_text(str(os.getpid()))
+            os.rename("new", "waits")
+            time.sleep(600 if sys.argv[4] == "forever" else 0)
+        sys.exit(1)
+    """)  # fmt: skip
+    command = [sys.executable, "train.py", "--len", "64", "--how", "forever"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distdbg", "bisect", "-o", "out", "--vary", "--len=1", "--", *command],
+        cwd=tmp_path, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (waits := tmp_path / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(sent)
+    assert process.wait(60) != 0
+    found = json.loads((tmp_path / "out" / "bisect.json").read_text())
+    assert (found["finished"], found["trials"][0]["outcome"]) == (False, "shows exit code 1")
+    assert (tmp_path / "out" / "reproduce.sh").read_text().splitlines()[-1] == found["to"]
+    if sent == signal.SIGKILL:
+        os.kill(int(waits.read_text()), signal.SIGKILL)

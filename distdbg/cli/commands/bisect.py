@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,8 @@ def command(
     options, with which it fails the same way.
 
     Each try is a run. It is assumed that the failure shows every time, and that where a value shows it, each larger
-    one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
+    one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh,
+    which are written after each run.
     """
     from distdbg.shrink.bisect.command import varied
     from distdbg.shrink.bisect.record import lines, write_record
@@ -53,11 +55,17 @@ def command(
     refuse_fixed(parsed, order)
     folder = _folder(output)
     click.echo(f"distdbg: every run is in {folder}", err=True)
-    found = reduce_command(parsed, order, folder, lambda line: click.echo(line, err=True))
-    write_record(found, folder)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that the run ends, too
+    try:
+        found = reduce_command(
+            parsed, order, folder, lambda line: click.echo(line, err=True), lambda so_far: write_record(so_far, folder)
+        )
+    except (KeyboardInterrupt, SystemExit):
+        click.echo(f"distdbg: interrupted; what was found so far is in {folder}", err=True)
+        raise
     for line in lines(found):
         click.echo(line)
-    if found.confirmed < CONFIRMATIONS:
+    if found.confirmed != CONFIRMATIONS:
         click.echo("It does not show each time: what was found is no more than a hint.", err=True)
     sys.exit(EXIT_OK if found.confirmed == CONFIRMATIONS else EXIT_REFUSED)
 

@@ -289,6 +289,8 @@ def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:
         if rehearsed.fits is None:
             _show(run, job.devices(on), as_json=as_json)
             return code or EXIT_OWN_ERROR
+        outcome = "fits" if rehearsed.fits else "does not fit"
+        click.echo(f"distdbg: {fit.name} {value}: {outcome} ({run.path})", err=True)
         tries.append(Try(value, rehearsed.fits, rehearsed.rehearsal.highest, str(run.path)))
     best = fit.answer({one.value: one.fits for one in tries})
     answer.show(fit_document(fit, tries), as_json=as_json)

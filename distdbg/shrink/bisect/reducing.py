@@ -39,27 +39,32 @@ class BisectRequest:
 @dataclass
 class Reduction:
     """What a search has found. `found`: by axis. `left_out`: axis -> why it was not made smaller. `outcomes`: of each
-    trial, in words. `confirmed`: how many of the last runs of the smallest command showed it again."""
+    trial, in words. `confirmed`: how many of the last runs of the smallest command showed it again, None before they
+    have ended. `smallest`: of the runs that showed it, the command of the smallest. `save` is called after each run."""
 
     trials: Trials
     symptom: Symptom
     command: Command
     limit_s: float
     say: Say
+    save: Callable[[Reduction], None]
+    smallest: Command
     found: dict[str, tuple[Axis, Found]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     outcomes: list[str] = field(default_factory=list)
-    confirmed: int = 0
+    confirmed: int | None = None
 
     def tries(self, command: Command, words: str) -> tuple[bool, BisectRun]:
         trial = self.trials.run(command, self.limit_s)
         shows = self.symptom.shown_by(trial.report, trial.exit_code)
+        self.smallest = command if shows else self.smallest
         self.tell(trial, words, "shows it" if shows else _instead(trial))
         return shows, trial
 
     def tell(self, trial: BisectRun, words: str, outcome: str) -> None:
         self.outcomes.append(outcome)
         self.say(f"{trial.number:03d}  {words}: {outcome}  ({trial.seconds:.1f} s)")
+        self.save(self)
 
 
 def refuse_fixed(command: Command, order: BisectRequest) -> None:
@@ -76,14 +81,18 @@ def _with_highest(command: Command, order: BisectRequest) -> Command:
     return command
 
 
-def reduce_command(command: Command, order: BisectRequest, folder: Path, say: Say) -> Reduction:
-    """Search, then run the result twice more. Raises NothingToAnalyse where the command as it is does not fail."""
+def reduce_command(
+    command: Command, order: BisectRequest, folder: Path, say: Say, save: Callable[[Reduction], None]
+) -> Reduction:
+    """Search, then run the result twice more; `save` gets what is known after each run.
+
+    Raises NothingToAnalyse where the command as it is does not fail."""
     command = _with_highest(command, order)
     own = list(_own_axes(command, order))
     trials = Trials(folder)
     first = trials.run(command, order.limit_s)
     limit = order.limit_s or _PATIENCE * first.seconds + _START_S
-    found = Reduction(trials, _symptom(first, order, trials), command, limit, say)
+    found = Reduction(trials, _symptom(first, order, trials), command, limit, say, save, command)
     found.tell(first, "as it is", f"shows {found.symptom.words}")
     for axis in _rank_axes(first, order, found):
         _shorten(found, axis, found.command.with_option)
@@ -91,6 +100,7 @@ def reduce_command(command: Command, order: BisectRequest, folder: Path, say: Sa
     for axis in own:
         _shorten(found, axis, found.command.with_argument)
     found.confirmed = sum(found.tries(found.command, "the smallest again")[0] for _ in range(CONFIRMATIONS))
+    save(found)
     return found
 
 
