@@ -30,6 +30,8 @@ from distdbg.evidence.stacks.threads import Frame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
+#: Statements that leave one loop.
+_MAX_WAYS_NAMED = 4
 #: Ranks whose two threads are named: the others mostly do the same.
 _MAX_RANKS_WITH_TWO_THREADS = 2
 _REMEDY_FOR_TWO_THREADS = (
@@ -222,6 +224,8 @@ def _left_the_loop(evidence: RunEvidence, loop: LoopExit) -> str:
     file = loop.file.rpartition("/")[2]
     left, inside = who(evidence, loop.left), who(evidence, loop.inside)
     ways = [f"`{way.text}` at {file}:{way.line}{f' (`{way.condition}`)' if way.condition else ''}" for way in loop.ways]
+    more = len(ways) - _MAX_WAYS_NAMED
+    ways = [*ways[:_MAX_WAYS_NAMED], *([f"{more} more"] if more > 0 else [])]
     ways += ["its own end"] if loop.may_end or not ways else []
     return (
         f"{left[:1].upper()}{left[1:]} {'has' if len(loop.left) == 1 else 'have'} left the loop at {file}:{loop.line} "

@@ -126,7 +126,7 @@ def _of_stacks(hang: Hang) -> Divergence | None:
                 if branch_of(hang.lines, few, many) is not None and branch_of(hang.lines, many, few) is None:
                     found = Divergence(Kind.MISMATCH, few, many, told, "by the stacks alone", sure=False)
                     return conditional(hang.lines, few, many, found)
-        if all(hang.dump.ranks[rank].last.process.groups == 1 for rank in circle):
+        if _have_one_group(hang, circle):
             return _in_one_group(told)
     return _of_two_threads(hang) if hang.of_threads and not hang.circles and not hang.culprits else None
 
@@ -136,9 +136,14 @@ def _of_two_threads(hang: Hang) -> Divergence | None:
     threads = {rank: operation.function for rank, operation in hang.of_threads.items()}
     waiting = [r for r, standing in sorted(hang.standings.items()) if standing.doing is Doing.COLLECTIVE]
     sides = grouped((threads.get(rank, hang.standings[rank].function), rank) for rank in waiting)
-    if len(sides) < 2:
+    if len(sides) < 2 or not _have_one_group(hang, waiting):
         return None
     return _in_one_group(tuple((function, tuple(ranks)) for function, ranks in sides.items()))
+
+
+def _have_one_group(hang: Hang, ranks: Iterable[int]) -> bool:
+    """Each of them has a single process group, which is then that of all ranks."""
+    return all(hang.dump.ranks[rank].last.process.groups == 1 for rank in ranks)
 
 
 def _in_one_group(sides: tuple[tuple[str, tuple[int, ...]], ...]) -> Divergence:

@@ -251,7 +251,7 @@ def _follow(
         standings |= with_setters(standings, dump)
         standings |= {rank: _on_device(dump, rank, found, known) for rank, found in stuck.items()}
         waits = find_waits(dump, records, standings, known, opened)
-        found = find_ends(waits, standings, [r for r in missing if standings[r].doing is Doing.UNKNOWN])
+        found = find_ends(waits, standings, {r for r in missing if standings[r].doing is Doing.UNKNOWN})
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
         if not circular:
             return standings, waits, found

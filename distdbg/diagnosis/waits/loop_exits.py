@@ -47,23 +47,37 @@ class LoopExit:
 def find_loop_exit(lines: RankLines, one: tuple[int, ...], other: tuple[int, ...]) -> LoopExit | None:
     """Return the loop that all ranks of one side have left and in which all ranks of the other side stand."""
     for left, inside in ((one, other), (other, one)):
-        exits = {_find(lines, gone, still) for gone in left for still in inside}
+        stacks = [{tuple(lines.frames.get(rank, ())) for rank in ranks} for ranks in (left, inside)]
+        exits = {_find(lines, gone, still) for gone in stacks[0] for still in stacks[1]}
         found = exits.pop() if len(exits) == 1 else None
         if found is not None:
             file, loop, returns, line = found
             ways = tuple(_ways_out(_parents(lines.sources.get(file, "")), loop, line, returns=returns))
-            text = ast.unparse(loop.iter if not isinstance(loop, ast.While) else loop.test)
-            head = f"while {text}" if isinstance(loop, ast.While) else f"for {ast.unparse(loop.target)} in {text}"
-            return LoopExit(left, inside, file, loop.lineno, head, ways, _may_end(loop))
+            return LoopExit(left, inside, file, loop.lineno, _head(loop), ways, _may_end(loop))
     return None
 
 
 _Found = tuple[str, _Loop, bool, int]
 
 
-def _find(lines: RankLines, left: int, inside: int) -> _Found | None:
-    """(file, loop, whether a `return` in it leads to where `left` stands, line of `left`)."""
-    gone, still = list(reversed(lines.frames.get(left, ()))), list(reversed(lines.frames.get(inside, ())))
+def _head(loop: _Loop) -> str:
+    if isinstance(loop, ast.While):
+        return f"while {_text(loop.test)}"
+    return f"for {_text(loop.target)} in {_text(loop.iter)}"
+
+
+def _text(node: ast.expr) -> str:
+    """The expression as Python writes it; `…` for one that is nested too deeply for that."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "…"
+
+
+def _find(lines: RankLines, left: Sequence[Frame], inside: Sequence[Frame]) -> _Found | None:
+    """(file, loop, whether a `return` in it leads to where `left` stands, line of `left`). Both are stacks of the
+    user's lines, the innermost first."""
+    gone, still = left[::-1], inside[::-1]
     at = next((n for n, (a, b) in enumerate(zip(gone, still, strict=False)) if a != b), None)
     if at is None or (gone[at].file, gone[at].function) != (still[at].file, still[at].function):
         return None
@@ -115,7 +129,7 @@ def _parents(source: str) -> dict[ast.AST, ast.AST | None]:
 
 
 def _ways_out(parents: dict[ast.AST, ast.AST | None], loop: _Loop, behind: int, *, returns: bool) -> Iterator[WayOut]:
-    for node in _statements(loop.body):
+    for node in sorted(_exits(loop.body), key=lambda node: node.lineno):
         if isinstance(node, ast.Break) and _loop_of(parents, node) is loop:
             yield WayOut(node.lineno, "break", _condition(parents, node, loop))
         elif returns and isinstance(node, ast.Return):
@@ -124,17 +138,18 @@ def _ways_out(parents: dict[ast.AST, ast.AST | None], loop: _Loop, behind: int, 
     while around is not None and not isinstance(around, _SCOPES):
         if isinstance(around, ast.Try) and (returns or (around.end_lineno or 0) < behind):
             for handler in around.handlers:
-                caught = f" {ast.unparse(handler.type)}" if handler.type is not None else ""
+                caught = f" {_text(handler.type)}" if handler.type is not None else ""
                 yield WayOut(handler.lineno, f"except{caught}")
         around = parents[around]
 
 
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """All nodes below, but for those of other functions."""
+def _exits(body: Sequence[ast.stmt]) -> Iterator[ast.Break | ast.Return]:
+    """All `break` and `return` below, but for those of other functions."""
     waiting: list[ast.AST] = list(body)
     while waiting:
-        node = waiting.pop(0)
-        yield node
+        node = waiting.pop()
+        if isinstance(node, (ast.Break, ast.Return)):
+            yield node
         waiting += () if isinstance(node, _SCOPES) else ast.iter_child_nodes(node)
 
 
@@ -151,7 +166,7 @@ def _condition(parents: dict[ast.AST, ast.AST | None], node: ast.AST, loop: _Loo
     parent = parents[node]
     while parent is not None and parent is not loop:
         if isinstance(parent, ast.If):
-            test = ast.unparse(parent.test)
+            test = _text(parent.test)
             return f"if {test}" if node in parent.body else f"if not ({test})"
         node, parent = parent, parents[parent]
     return ""

@@ -100,7 +100,7 @@ def _of_another_thread(
     """By the thread's own stack, and by the call that the rank wrote down, if it did."""
     had, log = dump.ranks[rank], group.logs[rank]
     at = log.index(sequence)
-    if at is None:
+    if at is None or log.done[at]:
         return None
     names = [dump.signatures[log.signature[n]].operation for n in range(at, len(log.sequence)) if not log.done[n]]
     operation, newer = names[0], next((name for name in names[1:] if is_recorded_as(standing.function, name)), "")

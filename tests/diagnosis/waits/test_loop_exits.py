@@ -82,3 +82,17 @@ def test_loop_that_one_side_has_left(source, left, inside, line, ways, may_end):
 ], ids=["before the loop", "both inside", "no loop", "not parsed", "no source"])  # fmt: skip
 def test_nothing_is_said_without_a_loop_that_was_left(source, left, inside):
     assert find(source, left, inside) is None
+
+
+def test_condition_that_is_nested_too_deeply_to_write_is_left_out():
+    deep = " + ".join(["a"] * 1500)
+    found = find(f"while {deep}:\n    backward()\n    if {deep}: break\ndist.barrier()\n", main(4), main(2))
+    assert found.line == 1 and [way.line for way in found.ways] == [3]
+
+
+def test_sides_of_many_ranks_are_compared_by_their_stacks():
+    ranks = 16384
+    frames = {rank: [Frame("<module>", "train.py", 7 if rank % 2 else 2)] for rank in range(ranks)}
+    sides = tuple(range(0, ranks, 2)), tuple(range(1, ranks, 2))
+    found = find_loop_exit(RankLines(frames, {}, {"train.py": BREAK}), *sides)
+    assert (found.left, found.inside, found.line) == (sides[1], sides[0], 1)
