@@ -160,6 +160,25 @@ def refuse_foreign_folder(folder: str | os.PathLike[str]) -> None:
         raise NotADirectoryError(0, kind, os.fspath(folder))
 
 
+def is_foreign_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether another user owns it who would not own what this process makes there. Raises OSError if it is not there.
+
+    Some network file systems and mounts of containers give all files one owner: a file that is made and removed shows
+    it. A folder that cannot be written is not foreign: writing there has its own reason to fail.
+    """
+    owner = os.stat(folder).st_uid
+    if owner == os.geteuid():
+        return False
+    try:
+        name, descriptor = _new_beside(os.path.join(folder, "owner"), 0o600)
+    except OSError:
+        return False
+    own = os.fstat(descriptor).st_uid
+    os.close(descriptor)
+    _remove(name)
+    return own != owner
+
+
 def make_private_folder(path: str | os.PathLike[str]) -> None:
     """The folder and those above it that are missing, each 0700. Raises OSError."""
     name = os.fspath(path)

@@ -12,6 +12,7 @@ from distdbg import whole_file
 from distdbg.whole_file import (
     NotARegularFile,
     WholeFile,
+    is_foreign_folder,
     make_private_folder,
     open_own,
     why_not_trusted,
@@ -150,3 +151,19 @@ def test_whom_a_folder_lets_write(tmp_path, mode, trusted):
     (tmp_path / "runs").chmod(mode)
     assert (why_not_trusted(tmp_path / "runs") == "") is trusted
     assert why_not_trusted(tmp_path / "nothing") == ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="not possible here: another user's folder needs root")
+def test_folder_is_foreign_if_own_files_there_have_another_owner(tmp_path, monkeypatch):
+    assert not is_foreign_folder(tmp_path)
+    os.chown(tmp_path, 65534, 65534)
+    assert is_foreign_folder(tmp_path)
+    status = os.fstat
+
+    def squashed(descriptor):
+        """As of a network file system that gives all files one owner."""
+        return os.stat_result((*status(descriptor)[:4], 65534, *status(descriptor)[5:10]))
+
+    monkeypatch.setattr(os, "fstat", squashed)
+    assert not is_foreign_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.rundir.reading import open_regular
-from distdbg.whole_file import make_private_folder, open_own
+from distdbg.whole_file import is_foreign_folder, make_private_folder, open_own
 
 #: Bytes of job.json or slurm.json.
 _MOST_OBJECT = 4 << 20
@@ -119,7 +119,7 @@ class Attempt(_FilesOf):
     @property
     def is_foreign(self) -> bool:
         """Whether another user owns it, as its run. Raises OSError."""
-        return _is_foreign(self.folder)
+        return is_foreign_folder(self.folder)
 
     def merged_profile(self, name: str) -> Path:
         """Profiles of that name of all ranks, on one clock."""
@@ -195,7 +195,7 @@ class RunDir(_FilesOf):
     @property
     def is_foreign(self) -> bool:
         """Whether another user owns the run, which only root can read then. Raises OSError."""
-        return _is_foreign(self.path)
+        return is_foreign_folder(self.path)
 
     def refuse_foreign(self) -> None:
         """Raise OSError if another user owns the run: files of root's in it could not be replaced by their owner."""
@@ -222,10 +222,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _is_foreign(path: Path) -> bool:
-    return path.stat().st_uid != os.geteuid()
 
 
 def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:

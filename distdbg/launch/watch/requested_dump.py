@@ -114,13 +114,15 @@ def dump_run(run: RunDir, options: DumpOptions, say: Say) -> Path:
         shutil.rmtree(asked.folder, ignore_errors=True)
         time.sleep(_ASKED_AGAIN_S)
         asked = _ask(run, attempts[-1], options, say)
-    size = jsonl.world_size(run.read_job().get("topology") or {})
-    because = {rank: node.end for node in asked.nodes for rank in node.ranks}
     told = {int(rank): said for node in asked.nodes for rank, said in node.told.items() if rank.isdecimal()}
-    for rank in range(size or 0):
-        because.setdefault(rank, "no agent knows of it")
-    write_manifest(asked.folder, options, because, told)
+    write_manifest(asked.folder, options, _ends_of_ranks(run.read_job(), asked.nodes), told)
     return asked.folder
+
+
+def _ends_of_ranks(job: Mapping[str, Any], nodes: Sequence[_Node]) -> dict[int, str]:
+    """What became of the node of each rank of the job."""
+    unknown = dict.fromkeys(range(jsonl.world_size(job.get("topology") or {}) or 0), "no agent knows of it")
+    return unknown | {rank: node.end for node in nodes for rank in node.ranks}
 
 
 def dump_foreign_run(run: RunDir, folder: Path, options: DumpOptions, say: Say) -> None:
@@ -131,9 +133,12 @@ def dump_foreign_run(run: RunDir, folder: Path, options: DumpOptions, say: Say) 
     nodes = _nodes_that_started(run)
     _capture_from_here(run, folder, options, nodes, say)
     owner = run.path.stat().st_uid
-    because = {rank: node.end or f"it does not run here, and the run is that of user {owner}: its agent was not asked"
-               for node in nodes for rank in node.ranks}  # fmt: skip
-    write_manifest(folder, options, because, {}, job=run.read_job())
+    for node in nodes:
+        node.end = node.end or f"it does not run here, and its agent was not asked: the run is that of user {owner}"
+    job = run.read_job()
+    known = {"name": job.get("name"), "argv": job.get("program"), "cwd": job.get("cwd")}
+    known["world_size"] = jsonl.world_size(job.get("topology") or {})
+    write_manifest(folder, options, _ends_of_ranks(job, nodes), {}, job=known)
 
 
 def _nodes_that_started(run: RunDir) -> list[_Node]:
