@@ -15,6 +15,9 @@ REPORT_SCHEMA = "distdbg.report/1"
 #: refused: each rank costs a reader about 3 KiB and 0.1 ms.
 MOST_RANKS = 200_000
 
+#: Epoch seconds, in the year 2242: of a later time no calendar date is made.
+MAX_TIME_S = 2**33
+
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -147,6 +150,11 @@ class Report:
         if self.outcome in ("succeeded", "cancelled") or any(f.severity == "error" for f in self.findings):
             return False
         return self.outcome in ("hung", "failed") or any(unknown.decisive for unknown in self.unknown)
+
+
+def is_plausible_time(t: float) -> bool:
+    """Whether a number from a file can be epoch seconds of a job: a date can be made of it."""
+    return 0 <= t < MAX_TIME_S
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:

@@ -82,6 +82,7 @@ class MadeRun:
             "versions": {"distdbg": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
             "git": {"commit": "1b2c3d4", "dirty": False},
             "notes": [],
+            "hidden_values": [],
         }
 
     def files(self, rank):

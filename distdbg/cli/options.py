@@ -24,22 +24,42 @@ class BackendChoice(click.Choice):  # type: ignore[type-arg]  # generic from cli
         return (AUTO, *backend_names())
 
 
-class OutputFile(click.Path):
-    """A new file, or a regular one that is replaced. A folder, link, device or FIFO is refused before any work."""
+#: The first bytes of what an output option writes, in lower case.
+_BEGINS = {
+    "page": (b"<!doctype html", b"<html"),
+    "archive": (b"pk\x03\x04", b"pk\x05\x06"),
+    "picture": (b"<svg", b"<?xml", b"\x89png"),
+}
 
-    def __init__(self) -> None:
+
+class OutputFile(click.Path):
+    """A new file, an empty one, or a regular one of the same kind that is replaced. Anything else, such as a log that a
+    pattern put in its place, is refused before any work."""
+
+    def __init__(self, kind: str) -> None:
         super().__init__(path_type=Path, dir_okay=False)
+        self._kind = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         path = Path(str(super().convert(value, param, ctx)))
         try:
-            refuse_odd_target(path)
+            if refuse_odd_target(path) is not None and not self._is_replaced(path):
+                self.fail(f"{str(path)!r} is not written to: it exists and is not {self._words}", param, ctx)
         except OSError as error:
             self.fail(f"{str(path)!r} is not written to: {error.strerror}", param, ctx)
         return path
 
+    @property
+    def _words(self) -> str:
+        return f"an {self._kind}" if self._kind[0] in "aeiou" else f"a {self._kind}"
 
-html_option = click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
+    def _is_replaced(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            begin = file.read(16).lower()
+        return not begin or begin.startswith(_BEGINS[self._kind])
+
+
+html_option = click.option("--html", "html_path", type=OutputFile("page"), metavar="PATH",
                            help="Write the HTML page to PATH as well.")  # fmt: skip
 run_argument = click.argument("run", required=False)
 

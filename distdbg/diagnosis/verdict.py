@@ -18,7 +18,6 @@ from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import EndedHung, TimeUp
@@ -55,27 +54,7 @@ def build_report(evidence: RunEvidence) -> Report:
         unknown=(*failed, *unknown, *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
-    return _without_secrets(report, HiddenValues(evidence.job))
-
-
-def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
-    """Mask the hidden values in every form of the report. A report that is rebuilt elsewhere masks the same values."""
-
-    def masked(finding: Finding) -> Finding:
-        cited = tuple(replace(c, quote=hidden.mask(c.quote)) for c in finding.evidence)
-        return replace(
-            finding,
-            summary=hidden.mask(finding.summary),
-            cause=hidden.mask(finding.cause),
-            remedy=hidden.mask(finding.remedy),
-            evidence=cited,
-        )
-
-    return replace(
-        report,
-        findings=tuple(masked(finding) for finding in report.findings),
-        unknown=tuple(replace(u, what=hidden.mask(u.what), because=hidden.mask(u.because)) for u in report.unknown),
-    )
+    return evidence.hidden.mask_all(report)
 
 
 def order(found: Iterable[Finding]) -> list[Finding]:
@@ -238,7 +217,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     own = {f.rank.rank: f for f in failures(evidence)}
     if root is not None and root.id == LAUNCHER_LOST:
         return None, _no_exit_code(evidence)
-    if root is not None and root.id in _NODES_GONE and root.nodes:
+    if root is not None and root.id in _NODES_GONE and root.nodes and evidence.run_id:  # the code is our launcher's
         return EXIT_LOST, f"the loss of {', '.join(root.nodes)}"
     early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
     for rank in root.ranks if root is not None and not early else ():
@@ -254,7 +233,7 @@ def _only_hung(rank: RankRecord, failure: RankFailure | None) -> bool:
 
 
 def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | None:
-    if rank is None:
+    if rank is None or (rank.from_log and rank.exit_code is None):
         return None
     if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
         return rank.script_exit_code or 1  # Python's on an exception; the signal that it got meanwhile is a consequence

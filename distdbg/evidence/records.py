@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -293,10 +292,8 @@ def _cgroup(events: Events) -> dict[str, Any]:
 def _kernel_messages(messages: Iterable[object]) -> Iterable[tuple[str, float | None]]:
     for item in messages:
         match item:
-            case [str(message), int() | float() as t] if not isinstance(t, bool) and math.isfinite(t):
-                yield message, float(t)
-            case [str(message), *_]:
-                yield message, None
+            case [str(message), *rest]:
+                yield message, number({"t": rest[0]}, "t") if rest else None
             case str(message):
                 yield message, None
 

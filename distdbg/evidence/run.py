@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.evidence import jsonl
 from distdbg.evidence.memory.growth import NodeMemory
+from distdbg.hidden_values import HiddenValues
 from distdbg.protocol.agent_events import Stopping
 from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished
 
@@ -299,6 +300,8 @@ class RunEvidence:
     unattributed: tuple[RankRecord, ...] = ()
     #: what was read of others' logs; None where there were none
     logs: LogsRead | None = None
+    #: masks the secrets of the job
+    hidden: HiddenValues = field(default_factory=HiddenValues)
 
     @property
     def world_size(self) -> int | None:

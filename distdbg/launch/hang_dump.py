@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distdbg.collect.machine import procfs
 from distdbg.collect.machine.job_processes import FoundJob, LauncherWithoutRanks, find_jobs, job_of
 from distdbg.collect.machine.pyspy import NOT_EXECUTABLE, find_pyspy
 from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.known_secrets import remember_secrets
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_status import run_status
 from distdbg.diagnosis.timeline.liveness import QUIET_S
@@ -117,6 +119,8 @@ def take(target: Target, options: DumpOptions, output: Path | None, say: Say) ->
     if output is not None and output.is_dir() and any(output.iterdir()):
         raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
     if isinstance(target, FoundJob):
+        for rank in target.ranks:
+            remember_secrets(procfs.environment_of(rank.pid), target.argv)
         folder = _folder_for(target, output)
         dump_job(target, folder, options, say)
         return TakenDump(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from distdbg.collect.runs.known_secrets import remember_secrets
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.backends import named
@@ -46,6 +47,7 @@ _REPORT_WITHIN_S = 60.0
 def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     """Start the plan's nodes here, follow them to the end, write and show the verdict; the job's exit code."""
     outlive_terminal()
+    remember_secrets({v.name: v.value for node in plan.nodes for v in node.environment}, plan.program)
     disk = DiskWriter()
     journal = Journal(run, disk)
     record = job_record(run, settings.name or run.id, plan)

@@ -7,9 +7,10 @@ renderer skips a block that its form has no place for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol
 
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import Finding, Report
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Document:
     """`facts` are shown beside the title. `ending` is the last sentence: whose exit code it is.
 
     `json_keys` makes what the JSON form has beside the keys of distdbg.report/1.
+
+    `hidden` masks every text while a document is made: no renderer gets a secret.
     """
 
     report: Report
@@ -111,6 +114,15 @@ class Document:
     json_keys: Callable[[], Mapping[str, object]] = dict
     #: lines of a finding's evidence that a terminal shows
     quote_lines: int = MOST_QUOTE_LINES
+    hidden: HiddenValues = field(default_factory=HiddenValues)
+
+    def __post_init__(self) -> None:
+        for name in (part.name for part in fields(self)):
+            object.__setattr__(self, name, self.hidden.mask_all(getattr(self, name)))
+
+    def json_values(self) -> Mapping[str, object]:
+        """What `json_keys` makes, without secrets."""
+        return self.hidden.mask_all(self.json_keys())
 
     @property
     def causes(self) -> list[Finding]:

@@ -17,7 +17,7 @@ class JsonRenderer:
     """One object of `distdbg.report/1`, with a newline at its end."""
 
     def render(self, document: Document) -> str:
-        return _dumps({**as_json(document.report), **document.json_keys()})
+        return _dumps({**as_json(document.report), **document.json_values()})
 
 
 def as_json(report: Report) -> dict[str, Any]:

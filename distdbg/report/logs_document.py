@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 
 from distdbg.evidence.logs.prefixes import NO_YEAR
 from distdbg.evidence.run import DecisiveLine, HostClock, LogsRead
-from distdbg.hidden_values import HiddenValues
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
 from distdbg.report.document import Column, Paragraph, Section, Table, pairs
@@ -16,13 +15,13 @@ from distdbg.report.wording import counted, duration
 _MOST_NAMES, _MOST_LINES = 12, 400
 
 
-def logs_sections(read: LogsRead, hidden: HiddenValues) -> Iterator[Section]:
+def logs_sections(read: LogsRead) -> Iterator[Section]:
     """A table for every form; the timeline for the page alone."""
     yield Section("What was read", (pairs(list(_rows(read))),))
     if read.decisive:
         yield Section(
             "Decisive lines of all hosts",
-            (Paragraph(_clocks(read), "dim"), _timeline(read.decisive[:_MOST_LINES], hidden)),
+            (Paragraph(_clocks(read), "dim"), _timeline(read.decisive[:_MOST_LINES])),
             page_only=True,
         )
 
@@ -87,7 +86,7 @@ def _clocks(read: LogsRead) -> str:
     return f"{words} Times are those of {clean(read.clocks[0].host)}." if shifted else words
 
 
-def _timeline(lines: Sequence[DecisiveLine], hidden: HiddenValues) -> Table:
+def _timeline(lines: Sequence[DecisiveLine]) -> Table:
     columns = (
         Column("time"),
         Column("host"),
@@ -95,10 +94,10 @@ def _timeline(lines: Sequence[DecisiveLine], hidden: HiddenValues) -> Table:
         Column("line", code=True),
         Column("text", code=True),
     )
-    return Table(columns, tuple(_row(line, hidden) for line in lines))
+    return Table(columns, tuple(map(_row, lines)))
 
 
-def _row(line: DecisiveLine, hidden: HiddenValues) -> tuple[str, ...]:
+def _row(line: DecisiveLine) -> tuple[str, ...]:
     rank = "unknown" if line.rank is None else str(line.rank)
     time = _time(line.t) if line.t is not None else ""
-    return time, clean(line.host), rank, clean(f"{line.path}:{line.line}"), clean(hidden.mask(line.text[:240]))
+    return time, clean(line.host), rank, clean(f"{line.path}:{line.line}"), clean(line.text[:240])

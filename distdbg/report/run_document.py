@@ -15,7 +15,7 @@ from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
-from distdbg.model import CauseClass, Report, fold_ranks, grouped
+from distdbg.model import CauseClass, Report, fold_ranks, grouped, is_plausible_time
 from distdbg.plain_text import clean
 from distdbg.report.document import (
     MOST_QUOTE_LINES,
@@ -46,8 +46,8 @@ _MOST_RANK_ROWS = 48
 #: Lines of evidence below a finding where logs are all that there is.
 _LOG_QUOTE = 10
 #: How a rank ended, the worst first: a class of the style sheet, and its words.
-_KINDS = {"root": "root cause", "failed": "failed after it", "stopped": "stopped", "unknown": "unknown",
-          "running": "running", "finished": "finished"}  # fmt: skip
+_KINDS = {"root": "root cause", "suspect": "possible cause", "failed": "failed after it", "stopped": "stopped",
+          "unknown": "unknown", "running": "running", "finished": "finished"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def run_document(
         if whole:
             sections += _page_sections(report, evidence)
         if logs is not None:
-            sections += logs_sections(logs, HiddenValues(evidence.job))
+            sections += logs_sections(logs)
     return Document(
         report=report,
         title=str(run.get("id") or ""),
@@ -115,6 +115,7 @@ def run_document(
         sections=tuple(sections),
         json_keys=(lambda: {"logs": logs_json(logs)}) if logs is not None else dict,
         quote_lines=_LOG_QUOTE if logs is not None else MOST_QUOTE_LINES,
+        hidden=evidence.hidden if evidence is not None else HiddenValues(),
     )
 
 
@@ -130,7 +131,7 @@ def _facts(run: Mapping[str, Any]) -> Iterator[str]:
 
 def _utc(started: object) -> str:
     """Epoch seconds as UTC."""
-    if not isinstance(started, (int, float)) or not 0 <= started < 2**33:
+    if not isinstance(started, (int, float)) or not is_plausible_time(started):
         return ""
     return datetime.fromtimestamp(started, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -149,24 +150,31 @@ def _ending(report: Report) -> str:
 
 
 def _stack_section(report: Report, evidence: RunEvidence, dump: Dump) -> Iterator[Section]:
-    """The ranks of the report's errors are marked."""
+    """The ranks that errors of the verdict name are marked."""
     hang = hang_of(evidence)
     known = hang.groups if hang is not None else groups(dump, {rank.rank: rank for rank in evidence.ranks})
-    picture = picture_of(dump, groups=known, hang=hang, culprits=_roots(report))
+    picture = picture_of(dump, groups=known, hang=hang, culprits=_named(report))
     if picture.tree.ranks:
         kinds = f"{counted(len(picture.tree.ranks), 'rank')}, {counted(picture.tree.classes, 'kind')} of stack"
         yield Section(f"Where the ranks are: {kinds}", (StackPicture(picture),))
 
 
-def _roots(report: Report) -> set[int]:
+def _named(report: Report) -> set[int]:
+    """The ranks that errors of the verdict name."""
     return {rank for f in report.verdict if f.severity == "error" for rank in f.ranks}
+
+
+def _roots(report: Report) -> set[int]:
+    """The ranks that are named as the cause of the end, and not as one of several that are possible."""
+    causes = (f for f in report.verdict if f.severity == "error" and f.cause_class < CauseClass.OBSERVATION)
+    return {rank for f in causes if f.confidence != "possible" for rank in f.ranks}
 
 
 def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
     own = {f.rank.rank: f for f in failures(evidence)}
-    roots = _roots(report)
+    named = dict.fromkeys(_named(report), "suspect") | dict.fromkeys(_roots(report), "root")
     may_run = evidence.is_over is False
-    cells = [_cell(rank, own.get(rank.rank), rank.rank in roots, may_run=may_run) for rank in evidence.ranks]
+    cells = [_cell(rank, own.get(rank.rank), named.get(rank.rank, ""), may_run=may_run) for rank in evidence.ranks]
     over = course(report, evidence)
     sections: tuple[tuple[str, Callable[[], Iterator[Block]]], ...] = (
         ("Ranks in time", lambda: _times(cells)),
@@ -189,8 +197,9 @@ def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
 # -- ranks --------------------------------------------------------------------------------------------------------
 
 
-def _cell(rank: RankRecord, failure: RankFailure | None, root: bool, *, may_run: bool) -> RankCell:
-    kind, state = _kind(rank, failure, root, may_run=may_run), rank_state(rank, failure, may_run=may_run)
+def _cell(rank: RankRecord, failure: RankFailure | None, named: str, *, may_run: bool) -> RankCell:
+    """`named` is the kind of a rank that the verdict names."""
+    kind, state = named or _kind(rank, failure, may_run=may_run), rank_state(rank, failure, may_run=may_run)
     span = None
     if rank.started is not None:
         end = max(rank.ended or rank.started, rank.started)
@@ -215,9 +224,7 @@ def _cell(rank: RankRecord, failure: RankFailure | None, root: bool, *, may_run:
     )
 
 
-def _kind(rank: RankRecord, failure: RankFailure | None, root: bool, *, may_run: bool) -> str:
-    if root:
-        return "root"
+def _kind(rank: RankRecord, failure: RankFailure | None, *, may_run: bool) -> str:
     if rank.exit_code is None:
         return "unknown" if rank.ended is not None or rank.pid is None or not may_run else "running"
     if rank.exit_code == 0 or (failure is not None and failure.cause_class is CauseClass.OBSERVATION):
@@ -338,10 +345,10 @@ def _logs(evidence: RunEvidence, report: Report, own: Mapping[int, RankFailure])
     ]  # fmt: skip
     sources += [(f"torchrun on node {node.node_rank}", node.torchrun_path, node.torchrun_tail)
                 for node in [n for n in evidence.nodes if n.torchrun_exit_code][:2]]  # fmt: skip
-    left, hidden, first = _LOG_BUDGET, HiddenValues(evidence.job), report.outcome != "succeeded"
+    left, first = _LOG_BUDGET, report.outcome != "succeeded"
     for title, path, text in sources:
         if text.strip() and left > 0:
-            tail = clean(hidden.mask(text[-_ONE_LOG:]))[-left:]
+            tail = clean(text[-_ONE_LOG:])[-left:]
             left -= len(tail)
             yield Details(title, (Quote(tail),), note=path, open=first)
             first = False

@@ -45,6 +45,28 @@ def test_no_output_replaces_what_is_no_regular_file(words, kind, tmp_path, monke
     assert (odd.lstat().st_mode, odd.lstat().st_ino) == (before.st_mode, before.st_ino)
 
 
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_output_replaces_a_file_of_another_kind(words, tmp_path, monkeypatch):
+    """`explain --html logs/*` names the first log as the page."""
+    monkeypatch.chdir(tmp_path)
+    logs = [tmp_path / name for name in ("rank0.log", "rank1.log")]
+    for log in logs:
+        log.write_text("RuntimeError: boom\n")
+    done = CliRunner().invoke(cli, [*words, *map(str, logs)])
+    assert done.exit_code == 2 and "rank0.log" in done.output and "Traceback" not in done.output, done.output
+    assert all(log.read_text() == "RuntimeError: boom\n" for log in logs)
+
+
+@pytest.mark.parametrize("before", ["", "<!doctype html>\nold", None])
+def test_a_page_replaces_a_page(before, tmp_path):
+    log, page = tmp_path / "rank0.log", tmp_path / "page.html"
+    log.write_text("RuntimeError: boom\n")
+    if before is not None:
+        page.write_text(before)
+    done = CliRunner().invoke(cli, ["explain", "--html", str(page), str(log)])
+    assert done.exit_code == 10 and "boom" in page.read_text(), done.output
+
+
 MAIN = "import sys; from distdbg.cli import main; sys.argv[0] = 'distdbg'; main()"
 
 

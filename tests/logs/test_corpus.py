@@ -8,7 +8,7 @@ not looked at while it was changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ def answer(report: Report) -> str:
     """In the form of a truth: of the first finding that no other explains."""
     errors = [f for f in report.verdict if f.severity == "error"]
     if not errors:
-        return "unknown" if report.undecided else "silent"
+        known = [u for u in report.unknown if u.what != "whether and why the job failed"]  # no line speaks of a failure
+        return "unknown" if replace(report, unknown=tuple(known)).undecided else "silent"
     lead = errors[0]
     whose = fold_ranks(lead.ranks) if lead.ranks else ",".join(lead.nodes) or "?"
     return f"{lead.id}@{whose}"

@@ -32,6 +32,7 @@ from distdbg.collect.runs.log_reader import (
 )
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.logs.lines import coloured, last_state, plain, rank_prefix, states
+from distdbg.model import is_plausible_time
 from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import in_colour
 
@@ -228,7 +229,7 @@ def _say_losses(run: RunDir, attempt: int, shown: list[tuple[int, str]]) -> None
 
 def _utc(t_ns: int) -> str:
     """`2026-01-31T08:15:00.123Z`; as wide where the time is not known."""
-    if not t_ns:
+    if not t_ns or not is_plausible_time(t_ns / 1e9):
         return "-" * 24
     moment = datetime.fromtimestamp(t_ns / 1e9, tz=timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

@@ -34,9 +34,9 @@ def command() -> None:
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
 @html_option
-@click.option("--svg", "svg_path", type=OutputFile(), metavar="PATH",
+@click.option("--svg", "svg_path", type=OutputFile("picture"), metavar="PATH",
               help="Write the picture alone to PATH.")  # fmt: skip
-@click.option("--png", "png_path", type=OutputFile(), metavar="PATH",
+@click.option("--png", "png_path", type=OutputFile("picture"), metavar="PATH",
               help="Write the picture alone to PATH, as PNG.")  # fmt: skip
 def analyze(
     what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None, png_path: Path | None

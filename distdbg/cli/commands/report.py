@@ -11,13 +11,13 @@ from distdbg.cli.answer import exit_code, readable, show
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import OutputFile, html_option, run_argument
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.errors import EXIT_REFUSED, EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
 
 
-@exits(JUDGES)
+@exits({**JUDGES, EXIT_REFUSED: "no bundle, because secrets of the job could be left in it"})
 @examples(
     "distdbg report", "distdbg report --html verdict.html distdbg-runs/latest", "distdbg report --bundle ticket.zip"
 )
@@ -25,7 +25,7 @@ from distdbg.rundir import RunDir, find_run_dir
 @run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
-@click.option("--bundle", type=OutputFile(), metavar="FILE",
+@click.option("--bundle", type=OutputFile("archive"), metavar="FILE",
               help="Write report, logs and dumps, with secrets masked, to FILE: a zip archive.")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Report attempt N; the newest by default.")
 def command(run: str | None, as_json: bool, html_path: Path | None, bundle: Path | None, attempt: int | None) -> None:
@@ -53,11 +53,12 @@ def command(run: str | None, as_json: bool, html_path: Path | None, bundle: Path
 
 
 def _write_bundle(path: Path, folder: RunDir, report: Report, evidence: RunEvidence) -> None:
-    from distdbg.collect.runs.bundle import write_bundle
+    from distdbg.collect.runs.bundle import refuse_unknown_secrets, write_bundle
     from distdbg.evidence.memory.answer import gib
     from distdbg.report.wording import counted
     from distdbg.whole_file import WholeFile
 
+    refuse_unknown_secrets(evidence)
     try:
         with WholeFile(path) as file:
             bundle = write_bundle(file, folder, report, evidence)

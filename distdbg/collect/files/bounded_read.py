@@ -14,6 +14,8 @@ _COUNT_UP_TO = 64 << 20
 #: Characters of a line that are read; no line of a stack or a log that means anything is longer.
 _LONGEST_LINE = 64 << 10
 _BLOCK = 1 << 20
+#: One character in so many could not be decoded: text in an old encoding has fewer.
+MIN_UNDECODED = 4
 
 
 def read_whole(path: Path | str, most: int) -> tuple[str | None, str]:
@@ -23,6 +25,11 @@ def read_whole(path: Path | str, most: int) -> tuple[str | None, str]:
         return None, why
     cut = f"longer than {most >> 20} MiB: the rest was not read" if size > most else ""
     return data.decode("utf-8", "replace"), cut
+
+
+def is_binary(text: str) -> bool:
+    """Whether so many bytes could not be decoded that no program printed this as text."""
+    return len(text) < MIN_UNDECODED * text.count("\ufffd")
 
 
 def size_of(path: Path) -> int:
@@ -40,10 +47,10 @@ def read_bytes(path: Path | str, most: int) -> tuple[bytes | None, str]:
 
 
 def read_end(path: Path, most: int) -> Tail:
-    """The last `most` bytes from a line's beginning, decoded with replacement; empty where there is no such file."""
-    data, size, _ = _read(path, most, from_end=True)
+    """The last `most` bytes from a line's beginning, decoded with replacement; empty if there is no such file."""
+    data, size, why = _read(path, most, from_end=True)
     if data is None or size <= most:
-        return Tail((data or b"").decode("utf-8", "replace"))
+        return Tail((data or b"").decode("utf-8", "replace"), unread=why)
     cut = data.find(b"\n") + 1
     before = size - len(data) + cut
     return Tail(data[cut:].decode("utf-8", "replace"), _lines_before(path, before), before)

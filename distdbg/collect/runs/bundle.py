@@ -17,9 +17,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from distdbg.collect.files.bounded_read import read_bytes, read_end
 from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.collect.runs.report_files import report_forms
+from distdbg.errors import Refused
 from distdbg.evidence.run import RunEvidence
 from distdbg.hidden_values import HiddenValues
-from distdbg.masking import mask, sounds_secret
+from distdbg.masking import MASK, mask, sounds_secret
 from distdbg.model import Report
 from distdbg.rundir import RunDir
 
@@ -53,9 +54,18 @@ class Bundle:
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
+def refuse_unknown_secrets(evidence: RunEvidence) -> None:
+    """Raise Refused if secrets of the job could be left in a bundle, because their values are not known here."""
+    if evidence.hidden.incomplete:
+        raise Refused(
+            f"no bundle is written: {evidence.hidden.incomplete}",
+            "Write it where these variables have the values that the job had, or send single files that you have read.",
+        )
+
+
 def write_bundle(file: BinaryIO, run: RunDir, report: Report, evidence: RunEvidence) -> Bundle:
     """Raises OSError."""
-    bundle, seen = Bundle(), set[str]()
+    bundle, seen, hidden = Bundle(), set[str](), evidence.hidden
     with ZipFile(file, "w", ZIP_DEFLATED, strict_timestamps=False) as archive:
         for name, text in report_forms(report, evidence):
             _add(archive, bundle, f"{run.id}/report/{name}", text.encode("utf-8", "replace"))
@@ -73,7 +83,7 @@ def write_bundle(file: BinaryIO, run: RunDir, report: Report, evidence: RunEvide
                 bundle.left_out.append((name, f"a bundle has at most {_MOST_ALL >> 20} MiB"))
                 continue
             try:
-                _add(archive, bundle, f"{run.id}/{name}", _masked(path, HiddenValues(evidence.job)))
+                _add(archive, bundle, f"{run.id}/{name}", _masked(path, hidden))
             except _LeftOut as reason:
                 bundle.left_out.append((name, str(reason)))
         bundle.left_out += [*entries.unread, *((f"{name}/", _FOLDERS[name]) for name in sorted(seen - {"report"}))]
@@ -99,6 +109,7 @@ def _order(name: str, roots: set[str]) -> tuple[int, str]:
 
 def _masked(path: Path, hidden: HiddenValues) -> bytes:
     """The content of a file without secrets. Raises _LeftOut."""
+    hidden.restart_search()
     if path.is_symlink():
         raise _LeftOut("it is a link, and links are not followed")
     match path.suffix:
@@ -114,8 +125,6 @@ def _masked(path: Path, hidden: HiddenValues) -> bytes:
             text = "".join(f"{line}\n" for line in _masked_lines(_text(path), hidden))
         case _:
             text = hidden.mask(_text(path))
-    if hidden.exhausted:
-        raise _LeftOut("it has more words than can be searched for the job's secrets")
     return text.encode("utf-8", "replace")
 
 
@@ -168,13 +177,15 @@ def _masked_json(text: str, hidden: HiddenValues) -> str:
 
 
 def _masked_value(value: Any, name: str, hidden: HiddenValues) -> Any:  # noqa: ANN401
-    """`name` is the key that it belongs to. The digests of the job's secrets are not given away."""
+    """`name` is the key that it belongs to. A masked record has no secrets left."""
     match value:
         case str():
-            return mask(name, value) if sounds_secret(name) else hidden.mask(value)
+            return hidden.mask(mask(name, value) if sounds_secret(name) else value)
+        case int() | float() if not isinstance(value, bool) and mask(name, str(value)) == MASK:
+            return MASK
         case list():
             return [_masked_value(item, name, hidden) for item in value]
         case dict():
             named = {hidden.mask(key): _masked_value(item, key, hidden) for key, item in value.items()}
-            return {key: item for key, item in named.items() if key != "hidden_values"}
+            return named | ({"hidden_values": []} if "hidden_values" in named else {})
     return value

@@ -10,10 +10,12 @@ from typing import Any
 
 from distdbg.collect.files.bounded_read import read_whole
 from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import Unknown, fold_ranks, grouped
 
 _MOST_MANIFEST = 256 << 20
@@ -72,6 +74,7 @@ def evidence_of(dump: Dump, job: Mapping[str, Any], unknown: list[Unknown]) -> R
         nodes=tuple(NodeRecord(number, host) for number, host in hosts.items()),
         unknown=tuple(unknown),
         dump=dump,
+        hidden=HiddenValues(known=known_secrets()),
     )  # fmt: skip
 
 

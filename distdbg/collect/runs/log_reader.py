@@ -186,7 +186,9 @@ def losses(attempt: Attempt) -> dict[tuple[int, str], tuple[int, str]]:
             for line in events:
                 if b'"log-lost"' not in line:
                     continue
-                with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # cut short by a dying node
+                with contextlib.suppress(
+                    ValueError, TypeError, KeyError, RecursionError, OverflowError
+                ):  # cut short by a dying node
                     event = json.loads(line)
                     key = int(event["rank"]), str(event["stream"])
                     before = found.get(key, (0, ""))[0]

@@ -5,14 +5,16 @@ About 0.3 s for 1,024 ranks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.files.bounded_read import read_end, read_spread, read_whole
+from distdbg.collect.files.bounded_read import is_binary, read_end, read_spread, read_whole
 from distdbg.collect.files.foreign_files import ForeignFiles
 from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.collect.runs.launcher_process import find_launcher
 from distdbg.collect.runs.watchdog_recorders import add_watchdog_recorders
 from distdbg.evidence import jsonl
@@ -27,6 +29,7 @@ from distdbg.evidence.dump import Dump
 from distdbg.evidence.host.course import courses
 from distdbg.evidence.host.gpus import gpu_courses
 from distdbg.evidence.launcher import Launcher
+from distdbg.evidence.logs.tail import Tail
 from distdbg.evidence.memory.growth import node_memory
 from distdbg.evidence.own_failures import own_failures
 from distdbg.evidence.records import (
@@ -40,6 +43,7 @@ from distdbg.evidence.records import (
 )
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.trace.requested import missing_profiles
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, Unknown
 from distdbg.protocol import chosen_ranks
 from distdbg.protocol.dump import BUSY_START
@@ -75,8 +79,11 @@ def load_evidence(run: RunDir, attempt: int | None = None, *, whole_groups: bool
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
     job = reader.json_file(run.job) or {}
     timeline = reader.timeline(run.events)
+    hidden = HiddenValues(job, known_secrets())
     if not job:
         reader.note("what was launched", "job.json is missing or cannot be read")
+    if hidden.incomplete:
+        reader.note("whether this report shows a secret of the job", hidden.incomplete)
     if chosen is None:
         wanted = f"attempt {attempt}" if attempt else "any attempt"
         reader.note("the ranks", f"no agent left a record of {wanted}")
@@ -84,10 +91,12 @@ def load_evidence(run: RunDir, attempt: int | None = None, *, whole_groups: bool
         return RunEvidence(
             job, attempt or 0, (), (), events, find_cancel(events, ()),
             (*reader.unknown, *own_failures((), (), events)),
-            run_id=run.id, run_path=str(run.path), launcher=find_launcher(job),
+            run_id=run.id, run_path=str(run.path), launcher=find_launcher(job), hidden=hidden,
         )  # fmt: skip
+    reader.note_if_missing(run.events)
     ran = chosen_ranks.of_job(job) if not whole_groups else None
     evidence = _load_attempt(reader, chosen, attempts, job=job, timeline=timeline, ran=ran)
+    evidence = replace(evidence, hidden=hidden)
     earlier = [a for a in attempts if a.number < chosen.number]
     loaded = (_load_attempt(_RunReader(run), a, attempts, job=job, timeline=timeline, ran=ran) for a in earlier)
     return replace(evidence, earlier_attempts=tuple(loaded)) if earlier else evidence
@@ -219,6 +228,7 @@ class _RunReader:
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
         events = self.timeline(files.events)
+        self.note_if_missing(files.events)
         before: list[tuple[int, dict[str, Any]]] = []
         for attempt in earlier:
             for other in attempt.nodes():
@@ -230,7 +240,7 @@ class _RunReader:
             files.host,
             events=events,
             events_path=self.run.relative(files.events),
-            torchrun=read_end(files.torchrun_log, _TAIL),
+            torchrun=self._tail(files.torchrun_log, _TAIL),
             torchrun_path=self.run.relative(files.torchrun_log),
             before=before,
             memory=node_memory(metrics, self.run.relative(files.metrics)),
@@ -248,18 +258,28 @@ class _RunReader:
             exit=exit_record,
             facts=self.json_lines(files.facts, _MOST_FACTS),
             error=self.json_file(files.error) if failed or exit_record is None else None,
-            stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
-            stderr=read_end(files.stderr, size),
+            stdout=self._tail(files.stdout, size if failed else min(size, 16 << 10)),
+            stderr=self._tail(files.stderr, size),
             memory=self._ends(files.memory_lines),
             memory_course=self._spread(files.memory_lines),
             gradients=self._begin_and_end(files.gradients),
-            nccl=read_end(files.nccl, 16 << 10).text if failed else "",
+            nccl=self._tail(files.nccl, 16 << 10).text if failed else "",
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
 
+    def _tail(self, path: Path, most: int) -> Tail:
+        """The end of a log. One that exists and cannot be read, or is not text, is noted."""
+        tail = read_end(path, most)
+        if tail.unread or is_binary(tail.text):
+            self.note(self.run.relative(path), tail.unread or "most of it is not text")
+        return tail
+
     def _ends(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
-        return self._objects(path, read_end(path, self._lines_each).text)
+        tail = read_end(path, self._lines_each)
+        if tail.unread:
+            self.note(self.run.relative(path), tail.unread)
+        return self._objects(path, tail.text)
 
     def _spread(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         """Lines from all over a file whose end is all that `_ends` gives; none of a shorter one."""
@@ -269,6 +289,8 @@ class _RunReader:
     def _begin_and_end(self, path: Path) -> tuple[tuple[int, dict[str, Any]], ...]:
         """The first and the last lines of a file that is too large, each with its line number."""
         text, cut = read_whole(path, self._lines_each)
+        if text is None and cut:
+            self.note(self.run.relative(path), cut)
         if not (cut and text):
             return self._objects(path, text or "")
         half = read_end(path, self._lines_each // 2)
@@ -282,6 +304,11 @@ class _RunReader:
             lines = "1 line" if len(bad) == 1 else f"{len(bad)} lines"
             self.note(f"{lines} of {self.run.relative(path)}", _NO_OBJECT)
         return tuple(found)
+
+    def note_if_missing(self, path: Path) -> None:
+        """For a file that is written before all others of its folder."""
+        if not os.path.lexists(path):
+            self.note(self.run.relative(path), "it is missing")
 
     def json_file(self, path: Path) -> dict[str, Any] | None:
         text, why = read_whole(path, _MOST_JSON)

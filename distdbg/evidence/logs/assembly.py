@@ -335,7 +335,8 @@ class Assembly:
                     )
                     return
         if all(process.says_nothing for process in self._processes) and not self._watchdogs:
-            yield Unknown("whether and why the job failed", "no line that was read speaks of a failure")
+            because = "no line that was read speaks of a failure"
+            yield Unknown("whether and why the job failed", because, decisive=True)
 
     # -- what was read ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.stacks.tracebacks import HEADER
-from distdbg.model import MOST_RANKS
+from distdbg.model import MOST_RANKS, is_plausible_time
 
 #: Prefixes of one line; more is no log.
 _MOST_ROUNDS = 12
@@ -329,7 +329,12 @@ def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def epoch(text: str) -> float | None:
-    """Epoch seconds of a time as logs write it; None for one that is none."""
+    """Epoch seconds of a time as logs write it; None for text that is not a time, and for a year that no log is of."""
+    t = _parse_time(text)
+    return t if t is not None and is_plausible_time(t) else None
+
+
+def _parse_time(text: str) -> float | None:
     said = text.strip().replace("/", "-").replace(",", ".").replace("_", "T", 1).replace("T", " ", 1)
     if said.replace(".", "", 1).isdigit():
         value = float(said)

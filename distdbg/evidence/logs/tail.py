@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class Tail:
     """The end of a text file; `first_line` is the 1-based number of its first line, 0 where nobody counted.
 
-    `before`: bytes of the file that stand before it.
+    `before`: bytes of the file that stand before it. `unread`: why a file that exists was not read.
     """
 
     text: str = ""
     first_line: int = 1
     before: int = 0
+    unread: str = ""

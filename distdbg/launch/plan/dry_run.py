@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distdbg.launch.link.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
 from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT, NodePlan, Plan
-from distdbg.masking import MASK, mask, mask_argv
+from distdbg.launch.plan.shell_words import argument_words, assignment, quote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: What each node of several hosts fills in for itself; the agents find out which address of the first all others reach.
@@ -19,7 +18,6 @@ _PER_NODE = {
 }  # fmt: skip
 #: A torch.py or queue.py of the working directory is not torchrun's. The ranks do not inherit the option.
 _SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
-_SECRET = "a secret, which is not shown: the shell has to have it"
 _ADDRESS = 'if [ "$NODE" = 0 ]; then ADDRESS=$FIRST; else ADDRESS=node$(printf %06d "$NODE")-$(hostname); fi'
 
 
@@ -35,7 +33,9 @@ def render_dry_run(plan: Plan) -> str:
 def comments(plan: Plan) -> list[str]:
     """What was decided, and what differs between the ranks."""
     lines = [_comment(note) for note in plan.notes]
-    return lines + [_comment(f"for each rank: {name}={mask(name, value)}") for name, value in plan.rank_env.items()]
+    if secrets := _secret_variables(plan):
+        lines.append(_comment(f"secrets are not shown; give these variables their values first: {', '.join(secrets)}"))
+    return lines + [_comment(f"for each rank: {name}={value}") for name, value in plan.rank_env.items()]
 
 
 def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
@@ -44,36 +44,26 @@ def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
     for name in node.unset:
         yield f"unset {name}  # distdbg: it is in the command line"
     for variable in node.environment:
-        if variable in odd:
-            continue
-        if mask(variable.name, variable.value) == variable.value:
-            yield f"export {variable.name}={quote(variable.value)}  {_comment(variable.origin)}"
-        else:
-            yield f'export {variable.name}="${{{variable.name}?}}"  {_comment(f"{variable.origin}; {_SECRET}")}'
+        if variable not in odd:
+            yield f"export {assignment(variable.name, variable.value).text}  {_comment(variable.origin)}"
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
+    command = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
     # A shell cannot export a name such as A-B; env(1) can.
-    exported = ["env", *(f"{v.name}={v.value}" for v in odd)] if odd else []
-    torchrun = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
-    command = [*exported, *torchrun]
-    if mask_argv(command) != command:
-        yield _comment(f"{MASK} in the command line stands for a secret: write it there")
-    yield " ".join(map(quote, mask_argv(command)))
+    exported = ["env", *(assignment(v.name, v.value).text for v in odd)] if odd else []
+    yield " ".join([*exported, *(word.text for word in argument_words(command))])
+
+
+def _secret_variables(plan: Plan) -> list[str]:
+    words = [assignment(v.name, v.value) for node in plan.nodes for v in node.environment]
+    words += [word for node in plan.nodes for word in argument_words(node.torchrun)]
+    return sorted({name for word in words for name in word.secrets})
 
 
 def _without_agent(words: Sequence[str]) -> list[str]:
     """The words without our agent: nothing captures the ranks' output, so torchrun prints it."""
     at = next((i for i in range(len(words)) if tuple(words[i : i + 2]) == ("--logs-specs", "distdbg")), None)
     return list(words) if at is None else [*words[:at], *words[at + 2 :]]
-
-
-def quote(text: str) -> str:
-    """A word for the shell. Bytes that are no UTF-8, and control characters but newline, are written in $'…'."""
-    if all(c.isprintable() or c == "\n" for c in text):
-        return shlex.quote(text)
-    raw = text.encode("utf-8", "surrogateescape")
-    plain = (chr(b) if 0x20 <= b < 0x7F and b not in b"\\'" else f"\\{b:03o}" for b in raw)
-    return "$'" + "".join(plain) + "'"
 
 
 def _comment(text: str) -> str:

@@ -6,16 +6,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from distdbg import __version__
+from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.collect.runs.launcher_process import describe_launcher
-from distdbg.hidden_values import MOST_VALUES, entry
+from distdbg.hidden_values import MAX_VALUES, HiddenValues, SecretValue, record_value
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.plan.job import Plan
-from distdbg.masking import MASK, mask, mask_argv, sounds_secret
+from distdbg.masking import mask, mask_argv
 from distdbg.rundir import RunDir
 
 JOB_SCHEMA = "distdbg.job/1"
@@ -23,7 +24,7 @@ JOB_SCHEMA = "distdbg.job/1"
 
 def job_record(run: RunDir, name: str, plan: Plan) -> dict[str, Any]:
     """What is known before the start; `complete_later` adds what takes time to find out."""
-    return {
+    record = {
         "schema": JOB_SCHEMA,
         "id": run.id,
         "name": name,
@@ -43,17 +44,15 @@ def job_record(run: RunDir, name: str, plan: Plan) -> dict[str, Any]:
         "versions": {"distdbg": __version__, "python": sys.version.split()[0]},
         "git": None,
     }
+    return HiddenValues(known=known_secrets()).mask_all(record)
 
 
-def hidden_values(environment: Mapping[str, str], argv: Sequence[str]) -> list[dict[str, Any]]:
-    """One entry for each secret value of the environment and the command line. A path is where a secret is kept."""
-    values = {value for name, value in environment.items() if sounds_secret(name) and mask(name, value) == MASK}
-    for word, shown in zip(argv, mask_argv(argv), strict=True):
-        if shown.endswith(MASK):
-            values.add(word.removeprefix(shown.removesuffix(MASK)))
+def hidden_values(secrets: Iterable[SecretValue]) -> list[dict[str, Any]]:
+    """What the record keeps of the secrets: digests by which a report that is made elsewhere finds them."""
+    values = list(secrets)
     salt = os.urandom(16)
-    entries = (entry(value, salt) for value in sorted(values) if not os.path.exists(value))  # noqa: PTH110 -- it raises for no value
-    return [one for one in entries if one is not None][:MOST_VALUES]
+    recorded = [record_value(secret, salt) for secret in values[:MAX_VALUES]]
+    return recorded + [{"name": secret.name, "digests": []} for secret in values[MAX_VALUES:]]
 
 
 def complete_later(run: RunDir, record: dict[str, Any], script: str | None, disk: DiskWriter) -> threading.Thread:
@@ -62,7 +61,8 @@ def complete_later(run: RunDir, record: dict[str, Any], script: str | None, disk
     def find_out() -> None:
         from distdbg.collect.machine.versions import git_state, versions
 
-        record["hidden_values"] = hidden_values(os.environ, sys.argv[1:])
+        record["hidden_values"] = hidden_values(known_secrets())
+        write_job(run, record, disk)  # the rest takes seconds, and without these no bundle is written
         record["versions"] |= versions()
         record["git"] = git_state(Path(script).parent if script else Path.cwd())
         write_job(run, record, disk)

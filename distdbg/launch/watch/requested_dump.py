@@ -29,6 +29,7 @@ from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.launch.io import processes
 from distdbg.launch.watch.write_delay import patience
+from distdbg.masking import mask_argv
 from distdbg.protocol.agent_events import AgentFinished, Dumped
 from distdbg.protocol.dump import (
     BUSY,
@@ -245,7 +246,12 @@ def dump_job(job: FoundJob, folder: Path, options: DumpOptions, say: Say) -> Non
     capture(folder, options, job.ranks, say, node_rank=0, host=host)
     size = job.world_size or max(rank.rank for rank in job.ranks) + 1
     because = dict.fromkeys(range(size), f"it does not run on {host}, and distdbg did not launch this job")
-    known: dict[str, Any] = {"name": job.name, "argv": list(job.argv), "cwd": job.cwd, "world_size": job.world_size}
+    known: dict[str, Any] = {
+        "name": job.name,
+        "argv": mask_argv(job.argv),
+        "cwd": job.cwd,
+        "world_size": job.world_size,
+    }
     known["doubles"] = list(job.doubles)
     write_manifest(folder, options, because, {}, job=known)
 

@@ -114,7 +114,7 @@ def _last_step(evidence: RunEvidence, looks: _Looks) -> int:
 
 def _ticks(last: int) -> Iterator[tuple[float, str]]:
     """About five round steps."""
-    wide = next(n * 10**e for e in range(12) for n in (1, 2, 5) if last / (n * 10**e) <= 6)
+    wide = next(n * 10**e for e in range(20) for n in (1, 2, 5) if last / (n * 10**e) <= 6)
     for step in range(0, last + 1, wide):
         yield 100 * step / last, f"step {step:,}" if step == 0 else f"{step:,}"
 

@@ -53,7 +53,7 @@ class Timeline(Block):
 
 
 #: How a rank ended, worst first: the order of rows, and a class of the style sheet each.
-KINDS = ("root", "failed", "stopped", "unknown", "running", "finished")
+KINDS = ("root", "suspect", "failed", "stopped", "unknown", "running", "finished")
 
 
 def timeline(spans: Sequence[TimelineSpan]) -> Timeline | None:

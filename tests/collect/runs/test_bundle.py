@@ -13,7 +13,7 @@ from distdbg.collect.runs import bundle as bundling
 from distdbg.collect.runs.bundle import write_bundle
 from distdbg.collect.runs.whole_run import load_whole_run
 from distdbg.diagnosis.verdict import build_report
-from distdbg.hidden_values import entry
+from distdbg.hidden_values import SecretValue, record_value
 from distdbg.rundir import RunDir
 from tests.made_run import MadeRun
 
@@ -27,7 +27,7 @@ SECRETS = (OWN, TOKEN, "MIIabcdefgh", "hunter2hunter2")
 @pytest.fixture
 def run(tmp_path):
     made = MadeRun(tmp_path)
-    job = made.job() | {"hidden_values": [entry(OWN, b"salt")]}
+    job = made.job() | {"hidden_values": [record_value(SecretValue("LOGIN_TOKEN", OWN), b"salt")]}
     made.dir.job.write_text(json.dumps(job))
     made.prints(2, f"connecting with {OWN}\npassword=hunter2hunter2\n{KEY}loss 3.5\n")
     made.prints(0, f"{TOKEN}\n", "stdout")
@@ -49,7 +49,7 @@ def bundled(run: RunDir, path):
 def test_no_file_holds_a_secret_and_the_evidence_is_there(run, tmp_path):
     _, files = bundled(run.dir, tmp_path / "t.zip")
     assert [(name, secret) for name, data in files.items() for secret in SECRETS if secret.encode() in data] == []
-    assert b"digest" not in files["job.json"] and b"hidden_values" not in files["job.json"]
+    assert json.loads(files["job.json"])["hidden_values"] == []
     assert {"report/report.json", "report/report.txt", "report/report.html", "events.jsonl"} <= {*files}
     assert b"loss 3.5" in files["attempts/1/ranks/00002/stderr.log"]
     (fact,) = [json.loads(line) for line in files["attempts/1/ranks/00002/facts.jsonl"].splitlines()]
@@ -103,8 +103,8 @@ def test_a_bundle_is_bounded_and_the_ranks_of_the_verdict_come_first(run, tmp_pa
     assert {path for path, _ in written.left_out} >= {"attempts/1/ranks/00003/exit.json"}
 
 
-def test_words_that_are_too_many_to_try_are_not_given_away(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(hidden_values, "_MOST_TRIES", 1)
-    written, files = bundled(run.dir, tmp_path / "t.zip")
-    assert "attempts/1/ranks/00002/stderr.log" in {path for path, _ in written.left_out}
-    assert not any(OWN.encode() in data for name, data in files.items() if not name.startswith("report/"))
+def test_candidates_beyond_the_limit_are_masked_untried(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(hidden_values, "_MAX_TRIES", 0)
+    _, files = bundled(run.dir, tmp_path / "t.zip")
+    assert OWN.encode() not in b"".join(files.values())
+    assert b"loss 3.5" in files["attempts/1/ranks/00002/stderr.log"]

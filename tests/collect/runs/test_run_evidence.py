@@ -104,7 +104,8 @@ def test_a_driver_of_ray_train_is_no_rank(tmp_path):
 def test_an_empty_directory(tmp_path):
     evidence = load_evidence(RunDir(tmp_path))
     assert evidence.ranks == ()
-    assert [u.what for u in evidence.unknown] == ["what was launched", "the ranks"]
+    whats = [u.what for u in evidence.unknown]
+    assert whats == ["what was launched", "whether this report shows a secret of the job", "the ranks"]
 
 
 def test_exit_files_are_missing_but_the_events_know(run):
@@ -131,7 +132,19 @@ def test_foreign_files_do_not_block(run):
     (run.dir.path / "attempts" / "1" / "ranks" / "7up").write_text("x")
     (run.dir.path / "attempts" / "99notes").mkdir()
     because = {u.what.rpartition("/")[2]: u.because for u in run.evidence(attempt=1).unknown}
-    assert because == {"exit.json": "not a regular file", "facts.jsonl": "not a regular file"}
+    assert because == dict.fromkeys(("exit.json", "facts.jsonl", "stderr.log"), "not a regular file")
+
+
+def test_evidence_that_exists_and_cannot_be_read_is_unknown(run):
+    run.files(0).stderr.write_bytes(bytes(range(128, 256)) * 40)
+    run.files(1).stdout.unlink(missing_ok=True)
+    run.files(1).stdout.mkdir()
+    run.dir.events.unlink()
+    run.node_files[1].events.unlink()
+    because = {u.what: u.because for u in run.evidence(attempt=1).unknown}
+    assert because["attempts/1/ranks/00000/stderr.log"] == "most of it is not text"
+    assert because["attempts/1/ranks/00001/stdout.log"] == "not a regular file"
+    assert because["events.jsonl"] == because["attempts/1/nodes/0001-node1/events.jsonl"] == "it is missing"
 
 
 def test_what_had_no_room_is_unknown(run):

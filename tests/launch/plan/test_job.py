@@ -1,4 +1,5 @@
 import os
+import re
 import shlex
 import subprocess
 
@@ -6,8 +7,9 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.launch.io.ports import ReservedPort
-from distdbg.launch.plan.dry_run import quote, render_dry_run
+from distdbg.launch.plan.dry_run import render_dry_run
 from distdbg.launch.plan.job import BOOT, make_plan
+from distdbg.launch.plan.shell_words import quote
 from distdbg.launch.plan.topology import Gpu, MachineFacts
 from distdbg.settings import JobSettings
 
@@ -220,19 +222,6 @@ def test_a_dry_run_is_shell(tmp_path):
     assert "env A-B=x " in render_dry_run(made)
 
 
-def test_dry_run_shows_no_secret_and_takes_it_from_the_shell():
-    made = plan({}, env={"SX_TOKEN": "correct horse battery", "A-KEY": "odd-name-9999", "LR": "3"},
-                args=["--password", "Pa(ren)thesis9"])  # fmt: skip
-    shown = render_dry_run(made)
-    assert not [secret for secret in ("horse", "odd-name", "ren)the") if secret in shown]
-    assert "export LR=3 " in shown
-    exports = "\n".join(line for line in shown.splitlines() if line.startswith("export SX_TOKEN"))
-    read = f'{exports}\nprintf %s "$SX_TOKEN"'
-    done = subprocess.run(["bash", "-c", read], env={"SX_TOKEN": "a b"}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "a b")
-    assert subprocess.run(["bash", "-c", read], env={}, capture_output=True).returncode != 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "environment", "args"),
@@ -254,6 +243,21 @@ def test_flags_that_torchrun_acts_on_do_the_same_here(distdbg, torchrun, tmp_pat
     ours = distdbg("launch", *options, program, *args, env=environment)
     assert plain.code == 0, plain
     assert (ours.code, ours.out) == (plain.code, plain.out), ours
+
+
+def test_a_dry_run_shows_no_secret_and_says_what_is_missing():
+    words = ("--api-key", "k3y word", "--lr", "3", "hf_abcdefghijklm")
+    made = plan(env={"DB_PASSWORD": "pa ss", "LR": "1", "A-TOKEN": "t0ken"}, args=words)
+    text = render_dry_run(made)
+    assert not [value for value in ("k3y", "pa ss", "t0ken", "hf_abc") if value in text], text
+    head = next(line for line in text.splitlines() if "secrets are not shown" in line)
+    names = ["DB_PASSWORD", "DISTDBG_SECRET_API_KEY", "DISTDBG_SECRET_A_TOKEN"]
+    assert all(name in head for name in names) and "export LR=1 " in text
+    values = {"DB_PASSWORD": "pa ss", "DISTDBG_SECRET_API_KEY": "k3y word", "DISTDBG_SECRET_A_TOKEN": "t0ken"}
+    values["DISTDBG_SECRET_1"] = words[-1]
+    shell = re.sub(r"\S+ (-P )?-m torch.distributed.run", r"printf '%s\\n'", text)
+    done = subprocess.run(["bash"], input=shell, capture_output=True, text=True, env=values)
+    assert done.stdout.splitlines()[-5:] == list(words), done
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ from typing import Any
 from distdbg.assets import MAIN, asset_dir
 from distdbg.errors import UsageError
 from distdbg.given_file import read_given
-from distdbg.launch.plan.dry_run import quote
+from distdbg.launch.backends.slurm.template import TemplateMistake, render_apart, render_in_process
 from distdbg.launch.plan.job import is_one_of_many
+from distdbg.launch.plan.shell_words import ShellWord, argument_words, assignment, quote
 from distdbg.launch.plan.torchrun_flags import value_mistake
-from distdbg.masking import mask
 from distdbg.rundir import RunDir
 from distdbg.settings import JobSettings
 
@@ -74,6 +74,7 @@ def render_script(settings: JobSettings, run: RunDir, cwd: Path) -> str:
     slurm = settings.slurm
     path = slurm.template or asset_dir("slurm") / "job.sbatch"
     text = _render(
+        slurm.template,
         path,
         options=[
             f"--{name}" if not value else f"--{name}={shlex.quote(value)}"
@@ -119,15 +120,17 @@ def launch_words(settings: JobSettings) -> Iterator[str]:
     """The launch on the first node, each word as the shell takes it."""
     yield from map(quote, (sys.executable, str(MAIN), "launch", "--on=slurm"))
     yield from map(quote, _given(settings))
-    for name, value in settings.env.items():
-        secret = mask(name, value) != value and re.fullmatch(r"[A-Za-z_]\w*", name)
-        yield f'"--env={name}=${{{name}?}}"' if secret else quote(f"--env={name}={value}")
-    yield from map(quote, _program(settings))
+    yield from (word.text for word in _words_with_secrets(settings))
 
 
 def secrets(settings: JobSettings) -> dict[str, str]:
     """Variables whose values are in no script: sbatch must have them in its environment."""
-    return {name: value for name, value in settings.env.items() if mask(name, value) != value}
+    return {name: value for word in _words_with_secrets(settings) for name, value in word.secrets.items()}
+
+
+def _words_with_secrets(settings: JobSettings) -> Iterator[ShellWord]:
+    yield from (assignment(name, value, "--env=") for name, value in settings.env.items())
+    yield from argument_words(_program(settings))
 
 
 def _given(settings: JobSettings) -> Iterator[str]:
@@ -175,35 +178,18 @@ def _options(settings: JobSettings, run: RunDir, cwd: Path) -> Iterator[tuple[st
     yield from ((name, value) for name, value in slurm.options.items() if name not in slurm.container)
 
 
-def _render(path: Path, **values: Any) -> str:  # noqa: ANN401
-    import jinja2
-
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    environment.filters["sh"] = quote
+def _render(template: Path | None, path: Path, **values: Any) -> str:  # noqa: ANN401
+    render = render_in_process if template is None else render_apart
     try:
-        source = read_given(path).decode("utf-8")
-        return environment.from_string(source).render(values)
-    except jinja2.TemplateSyntaxError as error:
-        raise UsageError(
-            f"{path}:{error.lineno}: the template does not render: {error.message}",
-            "Correct that line of the template.",
-        ) from None
+        return render(read_given(path).decode("utf-8"), values)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the template {str(path)!r} cannot be read: {why}", "Name another file.") from None
-    except Exception as error:  # a template can call what it likes
+    except TemplateMistake as mistake:
+        place = f"{path}:{mistake.line}" if mistake.line else str(path)
         known = ", ".join(sorted(values))
-        line = _line_in_template(error)
+        remedy = f"A template is given {known} and the filter sh."
         raise UsageError(
-            f"{path}:{line}: the template does not render: {error}", f"A template is given {known} and the filter sh."
+            f"{place}: the template does not render: {mistake.because}",
+            "Correct that line of the template." if mistake.is_syntax else remedy,
         ) from None
-
-
-def _line_in_template(error: BaseException) -> int:
-    """Jinja writes the template's lines into the traceback."""
-    lines, at = [0], error.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code.co_filename == "<template>":
-            lines.append(at.tb_lineno)
-        at = at.tb_next
-    return lines[-1]

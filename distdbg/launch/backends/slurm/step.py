@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from distdbg.errors import UsageError
-from distdbg.launch.plan.dry_run import quote, remote_shell
+from distdbg.launch.plan.dry_run import remote_shell
 from distdbg.launch.plan.job import Plan
 from distdbg.launch.plan.place import Container
+from distdbg.launch.plan.shell_words import quote
 
 #: Set by the allocation's own options, read by srun as if they were its own: they would cut the agent's node down to a
 #: task's share, or refuse one task a node.

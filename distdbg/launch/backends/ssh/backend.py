@@ -92,7 +92,8 @@ class SshBackend(Backend):
         return RemoteNodes(start, carriers, environment_along())
 
     def dry_run(self, plan: Plan) -> str:
-        from distdbg.launch.plan.dry_run import quote, remote_shell
+        from distdbg.launch.plan.dry_run import remote_shell
+        from distdbg.launch.plan.shell_words import quote
 
         shell = remote_shell(plan, "ssh")
         script = [f"cd {quote(str(Path.cwd()))}", shell.address, *shell.exports, shell.command]

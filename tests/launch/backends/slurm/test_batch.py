@@ -96,7 +96,7 @@ def test_programs_of_every_kind_are_passed_on(script, words):
 def test_secrets_stand_in_no_script(script):
     made = settings("--env", "HF_TOKEN=hf_abcdefghijklmnopqrstuvwx", "--env", "LR=3", script)
     text = render(made)
-    assert "abcdefghij" not in text and '"--env=HF_TOKEN=${HF_TOKEN?}"' in text and "--env=LR=3" in text
+    assert "abcdefghij" not in text and '--env=HF_TOKEN="${HF_TOKEN?}"' in text and "--env=LR=3" in text
     assert batch.secrets(made) == {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwx"}
 
 
@@ -151,6 +151,45 @@ def test_a_template_that_does_not_render(script, tmp_path, text, says):
     with pytest.raises(UsageError, match="mine") as error:
         render(settings("--template", path, script))
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{{ lipsum.__globals__['os'].popen('touch MARK').read() }}", "unsafe"),
+        ("{{ cycler.__init__.__globals__.os.system('touch MARK') }}", "unsafe"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
+        ("{{ (run_dir|attr('__class__')).mro() }}", "unsafe"),
+        ("{{ '{0.__class__.__init__.__globals__}'.format(self) }}", "unsafe"),
+        ("{% set _ = launch.append('x') %}", "unsafe"),
+        ("{% include '/etc/passwd' %}", "loader"),
+        ("{{ 'a' * 10 ** 12 }}", ""),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 5 s"),
+        ("{% for a in range(99999) %}{{ 'a' * 100 }}{% endfor %}", "more than 4 MiB"),
+        ("{{ range(999999999) }}", "too big"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", ""),
+    ],
+)
+def test_a_template_executes_nothing_and_is_bounded(script, tmp_path, monkeypatch, text, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.sbatch").write_text("#!/bin/sh\n" + text)
+    with pytest.raises(UsageError, match="does not render") as error:
+        render(settings("--template", "mine.sbatch", script))
+    assert says in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.sbatch", "train.py"]
+
+
+def test_secret_arguments_stand_in_no_script(script):
+    chosen = settings(
+        "--env", "A_TOKEN=x y", "--", script, "--api-key", "k3y word", "--db=postgres://me:pw@h/d", "-n", "3"
+    )
+    text = render(chosen)
+    assert "k3y" not in text and "pw@" not in text and "x y" not in text and " -n 3" in text
+    assert batch.secrets(chosen) == {
+        "A_TOKEN": "x y", "DISTDBG_SECRET_API_KEY": "k3y word", "DISTDBG_SECRET_DB": "postgres://me:pw@h/d",
+    }  # fmt: skip
+    assert '--api-key "${DISTDBG_SECRET_API_KEY?}"' in text
 
 
 def test_a_template_of_ones_own(script, tmp_path):

@@ -1,0 +1,161 @@
+"""No value of a secret variable stands in a report, a page, a bundle or on the terminal, whatever characters it has."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, example, given, settings
+from hypothesis import strategies as st
+
+from distdbg.collect.runs.bundle import write_bundle
+from distdbg.collect.runs.known_secrets import is_distinctive, known_secrets
+from distdbg.collect.runs.report_files import report_forms
+from distdbg.collect.runs.whole_run import load_whole_run
+from distdbg.diagnosis.verdict import build_report
+from distdbg.hidden_values import HiddenValues
+from distdbg.launch.plan.job_record import hidden_values
+from distdbg.rundir import RunDir
+from tests.made_run import MadeRun
+
+NAME = "TRACKER_PASSWORD"
+PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
+LINES = st.characters(min_codepoint=0x20, max_codepoint=0x7E, include_characters="\n\t")
+WORDS = st.text(st.characters(categories=("L", "N"), max_codepoint=0x24F), min_size=1, max_size=9)
+VALUES = st.one_of(
+    st.text(PRINTABLE, min_size=4, max_size=40),
+    st.text(PRINTABLE, min_size=4, max_size=7),
+    st.text(LINES, min_size=8, max_size=60),
+    st.lists(WORDS, min_size=2, max_size=6).map(" ".join),
+    st.dictionaries(WORDS, st.text(PRINTABLE, min_size=8, max_size=20), min_size=1, max_size=3).map(json.dumps),
+    st.binary(min_size=6, max_size=40).map(lambda raw: base64.b64encode(raw).decode()),
+    st.text(PRINTABLE, min_size=8, max_size=20).map(lambda text: f"https://me:{quote(text, safe='')}@host/path?q=1"),
+).filter(lambda value: is_distinctive(value) and not os.path.exists(value))
+
+
+def forms(value: str) -> dict[str, str]:
+    """The value as programs print it, by the name of the form."""
+    raw = value.encode()
+    return {
+        "plain": value, "repr": repr(value), "bytes": repr(raw), "json": json.dumps(value), "url": quote(value),
+        "query": quote_plus(value), "html": html.escape(value), "base64": base64.b64encode(raw).decode(),
+        "basic": base64.b64encode(b"user:" + raw).decode(), "nested": repr(repr(value)), "hex": raw.hex(),
+        "record": json.dumps({"message": f"refused {value}"}),
+    }  # fmt: skip
+
+
+def make_run(folder: Path, value: str, *, recorded: bool) -> RunDir:
+    """A run whose rank 1 has printed the value in every form, and then raised an error with it."""
+    run = MadeRun(folder, ranks=2, nodes=1)
+    secrets = hidden_values(known_secrets()) if recorded else []
+    run.dir.job.write_text(json.dumps(run.job() | {"hidden_values": secrets}))
+    for name, form in forms(value).items():
+        run.prints(1, f"{name} <<{form}>>\n")
+        run.prints(1, f"{form}\n", "stdout")
+    run.raises(1, "RuntimeError", f"refused {value} and {value!r}", before=f"of {json.dumps(value)}\n")
+    run.rest(-15, t=11.0, asked=9.5)
+    return run.closes().dir
+
+
+def shown_texts(run: RunDir) -> Iterator[tuple[str, str]]:
+    """(name, text) of every form of the report and every file of the bundle; of JSON, also each text in it."""
+    evidence = load_whole_run(run)
+    assume(not evidence.hidden.incomplete)  # of a part of the value no digest can be kept
+    report = build_report(evidence)
+    assert [(f.id, f.ranks) for f in report.verdict] == [("rank-exception", (1,))]
+    packed = io.BytesIO()
+    write_bundle(packed, run, report, evidence)
+    with zipfile.ZipFile(packed) as archive:
+        files = [(name, archive.read(name).decode()) for name in archive.namelist()]
+    for name, text in [*report_forms(report, evidence), *files]:
+        yield name, text
+        if name.endswith(".json"):
+            yield from ((name, inner) for inner in texts_of(json.loads(text)))
+
+
+def texts_of(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from texts_of(item)
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from texts_of(item)
+
+
+def leaks(value: str, *, known: bool) -> list[tuple[str, str]]:
+    """(file, form) of each form of the value that stands in what is shown."""
+    with tempfile.TemporaryDirectory() as folder:
+        with mock.patch.dict(os.environ, {NAME: value}):
+            run = make_run(Path(folder), value, recorded=not known)
+            shown = list(shown_texts(run)) if known else []
+        if not known:
+            shown = list(shown_texts(run))
+    wanted = {name: form for name, form in forms(value).items() if name not in ("nested", "record")}
+    wanted["repr"], wanted["json"], wanted["bytes"] = repr(value)[1:-1], json.dumps(value)[1:-1], wanted["bytes"][2:-1]
+    return [(file, name) for file, text in shown for name, form in wanted.items()
+            if f"<<{form}>>" in text or f"refused {form}" in text or (len(form) > 7 and form in text)]  # fmt: skip
+
+
+def with_examples(count: int) -> settings:
+    """The value that fails first is shown: making it smaller would take minutes."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True,
+                    phases=(Phase.explicit, Phase.generate))  # fmt: skip
+
+
+@with_examples(40)
+@example("correct horse battery staple")
+@example("Pa(ren)thesis9")
+@example('{"k":"JsonSecret9999"}')
+@example("a;b<c>'d\"e,f[g]{h}")
+@example("line one of it\nline two of it")
+@example("x7#q")
+@given(VALUES)
+def test_values_that_are_known_are_shown_nowhere(value):
+    assert leaks(value, known=True) == []
+
+
+@with_examples(12)
+@example("correct horse battery staple")
+@example("Pa(ren)thesis9")
+@example('{"k":"JsonSecret9999"}')
+@example("line one of it\nline two of it")
+@given(VALUES.filter(lambda value: sum(c.isascii() and c.isalnum() for c in value) >= 12))
+def test_values_that_only_digests_are_kept_of_are_shown_nowhere(value):
+    assert leaks(value, known=False) == []
+
+
+@with_examples(300)
+@given(
+    VALUES, st.sampled_from(sorted(forms("x"))), st.sampled_from(["{}", "a {} b", "x{}y", '"{}"', "\n{}\n", "k={}&l"])
+)
+def test_every_form_is_masked_in_any_text(value, name, around):
+    with mock.patch.dict(os.environ, {NAME: value}):
+        hidden = HiddenValues(known=known_secrets())
+    form = forms(value)[name]
+    masked = hidden.mask(around.format(form))
+    if len(value) >= 8 or not value.isalpha():
+        assert value not in masked and form not in masked
+
+
+@pytest.mark.parametrize("value", ["1", "true", "rank", "0", "none", "abc", "12345", "error", "1e-3"])
+def test_a_short_or_common_value_leaves_the_report_as_it_is(value, tmp_path):
+    run = make_run(tmp_path / "a", "another-value-77", recorded=False)
+    before = dict(report_forms(build_report(load_whole_run(run)), load_whole_run(run)))
+    with mock.patch.dict(os.environ, {NAME: value}):
+        evidence = load_whole_run(run)
+        after = dict(report_forms(build_report(evidence), evidence))
+    assert after == before
