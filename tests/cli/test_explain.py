@@ -239,7 +239,7 @@ def test_any_text_is_read_and_reported(distdbg, tmp_path):
     (tmp_path / "notes").write_text("call the operator\n")
     done = distdbg("explain", "notes", "--json")
     answer = json.loads(done.out)
-    assert (done.code, answer["findings"], answer["logs"]["lines"]) == (0, [], 1)
+    assert (done.code, answer["findings"], answer["logs"]["lines"]) == (11, [], 1)
 
 
 def test_json_alone_and_a_page(distdbg, tmp_path):
