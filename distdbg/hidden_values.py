@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from distdbg.masking import MASK, mask_text
-from distdbg.secret_forms import GAP, MAX_GAP, MIN_PART_LENGTH, printed_forms, secret_parts, split_words
+from distdbg.secret_forms import GAP, MAX_GAP, MIN_PART_LENGTH, escaped_forms, printed_forms, secret_parts, split_words
 
 #: Letters and digits of the shortest value of which a digest is kept.
 MIN_LETTERS = 8
@@ -51,8 +51,10 @@ class SecretValue:
 
 def record_value(secret: SecretValue, salt: bytes) -> dict[str, Any]:
     """What job.json keeps of one value: digests of its words, or none if it is too short for them."""
-    words = {tuple(_words(form)) for part in secret_parts(secret.value) for form in printed_forms(part)
-             if len(part) >= MIN_PART_LENGTH or part == secret.value}  # fmt: skip
+    forms = printed_forms(secret.value) - {_hex(secret.value).upper()}
+    for part in secret_parts(secret.value):
+        forms |= escaped_forms(part) if len(part) >= MIN_PART_LENGTH else frozenset()
+    words = {tuple(_words(form)) for form in forms}
     if not _is_long_enough(_words(secret.value)):
         return {"name": secret.name, "digests": []}
     kept = sorted((w for w in words if _is_long_enough(w)), key=lambda w: (len(w), w))[:MAX_DIGESTS_PER_VALUE]
@@ -62,6 +64,10 @@ def record_value(secret: SecretValue, salt: bytes) -> dict[str, Any]:
         for w in kept
     ]  # fmt: skip
     return {"name": secret.name, "digests": digests}
+
+
+def _hex(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").hex()
 
 
 def _words(text: str) -> list[str]:

@@ -52,6 +52,13 @@ def _json_texts(value: object) -> Iterator[str]:
 
 def printed_forms(value: str) -> frozenset[str]:
     """The value as repr, JSON, URLs, HTML, a shell, base64 and hex write it, and as reports clean it."""
+    raw = value.encode("utf-8", "surrogateescape")
+    encoded = {form for form in (*_base64_forms(raw), raw.hex(), raw.hex().upper()) if len(form) >= _MIN_ENCODED_LENGTH}
+    return escaped_forms(value) | encoded
+
+
+def escaped_forms(value: str) -> frozenset[str]:
+    """The forms in which the letters and digits of the value stay as they are."""
     import html
     import shlex
     from urllib.parse import quote, quote_plus
@@ -65,8 +72,7 @@ def printed_forms(value: str) -> frozenset[str]:
         forms |= {quote(raw, safe), quote_plus(raw, safe)}
     forms |= {re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), form) for form in forms if "%" in form}
     forms |= {html.escape(value), html.escape(value, quote=False), html.escape(value).replace("&#x27;", "&#39;")}
-    encoded = {form for form in (*_base64_forms(raw), raw.hex(), raw.hex().upper()) if len(form) >= _MIN_ENCODED_LENGTH}
-    return frozenset(filter(None, forms)) | encoded
+    return frozenset(filter(None, forms))
 
 
 def _escaped(text: str) -> Iterator[str]:

@@ -133,7 +133,7 @@ def _follow(
             view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
     finally:
         view.close()
-    facts.join(5.0)
+    facts.join(10.0)  # without the digests of the secrets no bundle is written elsewhere
     return nodes, hang
 
 
