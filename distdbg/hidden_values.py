@@ -138,7 +138,8 @@ class HiddenValues:
 
     def mask_all(self, value: _T) -> _T:
         """Mask every text in dataclasses, lists, tuples and dicts. What has no secret is returned as it is."""
-        return _Masker(self).masked(value)
+        masked: _T = _Masker(self).masked(value)
+        return masked
 
     def _without_known(self, text: str) -> str:
         for form in self._forms:
