@@ -29,11 +29,11 @@ from distdbg.evidence.stacks.store_calls import waiting_call
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[2] / "../../../../bin/py-spy"))
 #: Who is at the other side of a send or recv, and who makes a process group.
 _SAY_WHO = {"src", "dst", "group_src", "group_dst", "global_ranks_in_group", "split_from"}
-#: By what the frame is busy with; of a group that is formed where its ranks meet, of a lock file its path, of an
-#: extension its name and folder.
+#: By what the frame is busy with; of a group that is formed its size and where its ranks meet, of a lock file its path,
+#: of an extension its name and folder.
 _KEPT = {
     Activity.COLLECTIVE: _SAY_WHO,
-    Activity.GROUP_SETUP: _SAY_WHO | {"hostname", "port"},
+    Activity.GROUP_SETUP: _SAY_WHO | {"hostname", "port", "group_size"},
     Activity.PICKLING: _SAY_WHO,
     Activity.EXTENSION: {"name", "build_directory"},
     Activity.LOCK_FILE: {"lock_filename", "canonical_path"},

@@ -108,7 +108,7 @@ def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
         address = _address(library)
         phrase = f"waits in {function}{f' (at {address})' if address else ''}"
         found = seen.stands(Doing.FORMING, phrase, function)
-        return replace(found, members=_members(library), meets_at=address)
+        return replace(found, members=_members(library), meets_at=address, group_size=_group_size(library))
     c10d = [f for f in library if f.activity is Activity.COLLECTIVE]
     names = frozenset(f.function for f in c10d)
     if names & _TRANSFERS:
@@ -225,6 +225,11 @@ def _address(library: tuple[Frame, ...]) -> str:
         if host and port.isdecimal():
             return f"{host}:{port}"
     return ""
+
+
+def _group_size(library: tuple[Frame, ...]) -> int | None:
+    told = next((value for frame in library if (value := frame.variables.get("group_size", ""))), "")
+    return int(told) if _NUMBER.fullmatch(told) else None
 
 
 def _members(library: tuple[Frame, ...]) -> tuple[int, ...]:

@@ -76,6 +76,8 @@ class Standing:
     worker: tuple[Frame, ...] = field(default=(), compare=False)
     #: who makes the process group that it waits for, itself among them; empty where that is not known
     members: tuple[int, ...] = ()
+    #: how many ranks torch expects in the process group that it waits for; None if that is not known
+    group_size: int | None = None
     #: the ranks that have locked the file that it waits for; empty where another process has, too
     holders: tuple[int, ...] = ()
     build: Build | None = None

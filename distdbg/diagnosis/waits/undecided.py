@@ -31,11 +31,32 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
     if hang.starting:
         return None  # it waits for nothing that is known to be missing
     blind = any(map(hang.dump.runs_ahead, hang.dump.ranks))
-    return _unknown(f"{_why(hang)}: {places(hang)}") if hang.waits or hung or blind else None
+    return (
+        _unknown(f"{_wrong_size(evidence, hang) or _why(hang)}: {places(hang)}")
+        if hang.waits or hung or blind
+        else None
+    )
 
 
 def _unknown(because: str) -> Unknown:
     return Unknown(_WHAT, because, decisive=True)
+
+
+def _wrong_size(evidence: RunEvidence, hang: Hang) -> str:
+    """Return that ranks wait for more ranks than the job has, as with a WORLD_SIZE that a script has set."""
+    sizes = {
+        rank: standing.group_size
+        for rank, standing in sorted(hang.standings.items())
+        if standing.doing is Doing.FORMING and standing.function == "init_process_group" and standing.group_size
+    }
+    size = max(sizes.values(), default=0)
+    if evidence.world_size is None or size <= evidence.world_size:
+        return ""
+    waiting = [rank for rank, told in sizes.items() if told == size]
+    return (
+        f"{_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''} for a group of {size} ranks (WORLD_SIZE, or "
+        f"world_size of init_process_group), and {evidence.world_size} were started"
+    )
 
 
 def _why(hang: Hang) -> str:

@@ -14,6 +14,7 @@ from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import (
+    C10D,
     SIGNATURES,
     blind,
     c10d,
@@ -115,6 +116,15 @@ def test_several_ranks_without_dump_are_unknown_not_culprits():
     assert report.findings == ()
     (unknown,) = (u for u in report.unknown if u.what == "why the job stands still")
     assert unknown.decisive and "ranks 0-1, which were not read" in unknown.because
+
+
+@pytest.mark.parametrize(("size", "told"), [("3", True), ("2", False), ("many", False)])
+def test_group_of_more_ranks_than_were_started(size, told):
+    helper = replace(frame("_new_process_group_helper", C10D, 2169), variables={"group_size": size})
+    forms = made((helper, frame("init_process_group", C10D, 1899), user(4), *BOOT), log=None)
+    found, why = judged({0: forms, 1: forms})
+    assert found == []
+    assert ("group of 3 ranks" in why and "2 were started" in why) == told
 
 
 def test_launch_of_one_node_gives_rank_numbers_of_both_nodes():
