@@ -393,15 +393,18 @@ ENTRIES = (
     FindingDoc(
         id="weights-desynced",
         severity="warning",
-        title="the ranks of a DDP job have different weights",
-        meaning="DDP averages gradients and trusts that all ranks start alike and step alike. A parameter that one "
-        "rank changes by itself, a step that it skips, or an optimizer of its own lets the ranks drift apart: "
-        "each trains another model, and only rank 0's is saved.",
+        title="ranks that average their gradients have different weights",
+        meaning="DDP, or a script that all-reduces gradients by itself, trusts that all ranks start alike and step "
+        "alike. A gradient that is not reduced, a parameter that one rank changes by itself, a step that it "
+        "skips, or an optimizer of its own lets the ranks drift apart: each trains another model, and only rank 0's is "
+        "saved.",
         how_seen="Each rank computes the norms of its parameters after the steps 11, 22, 44 and so on, then after each "
         "thousand, and at the end of the script, and reports their checksums. Ranks of the same hardware must have the "
-        "same, to the last bit.",
-        remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
-        "DDP has wrapped the model, or steps that are skipped by rank.",
+        "same, to the last bit. Without DDP these are parameters that were equal before the first step and whose "
+        "gradients the script all-reduces, and, if it exchanges nothing but gradients, the others of the same modules.",
+        remedy="Reduce the gradients of all replicated parameters. Look at what changes this parameter on some ranks "
+        "only: loading, initialising or clamping it after DDP has wrapped the model, or steps that are skipped by "
+        "rank.",
         source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",
         lint=LintDoc(
             severity="error",

@@ -27,10 +27,21 @@ def weights_desynced(evidence: RunEvidence) -> Iterator[Finding]:
         names = [name for name, _ in sums[found[0].rank]]
         if any([name for name, _ in its] != names for its in sums.values()):
             continue
-        first = next((n for n in range(len(names)) if len({its[n] for its in sums.values()}) > 1), None)
+        first = next((n for n in range(len(names)) if _equal_at_start(found, n) and _differ(sums, n)), None)
         if first is not None:
             yield _finding(evidence, step, found, names[first], {rank: its[first][1] for rank, its in sums.items()})
             return
+
+
+def _differ(sums: dict[int, tuple[tuple[str, str], ...]], number: int) -> bool:
+    return len({of_rank[number] for of_rank in sums.values()}) > 1
+
+
+def _equal_at_start(found: Facts, number: int) -> bool:
+    """Whether the ranks began with equal values. DDP sees to that, and its facts do not give them."""
+    starts = [fact.fields.get("start") for fact in found]
+    known = [start[number] for start in starts if isinstance(start, list) and number < len(start)]
+    return not any(starts) or (len(known) == len(starts) and len(set(known)) == 1)
 
 
 def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: dict[int, str]) -> Finding:
@@ -41,6 +52,9 @@ def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: di
     cause = f"{who(evidence, tuple(sorted(set(sums) - set(odd))))} have the same weights." if decided else (
         "Which of them are as meant is not known."
     )  # fmt: skip
+    left_out = found[0].fields.get("left_out")
+    if isinstance(left_out, list) and left_out:
+        cause += f" The script all-reduces gradients by itself, and leaves out {', '.join(map(str, left_out[:8]))}."
     return observe(
         evidence,
         "weights-desynced",

@@ -1,0 +1,26 @@
+"""A script averages all gradients by itself, and one rank changes a weight.
+
+Guard: weights-desynced; ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(24):
+    torch.manual_seed(step)
+    loss = (model(torch.randn(4, 8)) + torch.rand(4, 8) * 1e-3 * (rank + 1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= 2
+    optimizer.step()
+    if step == 3 and rank == 1:
+        model.weight.data[0, 0] += 1e-3
+dist.barrier()
+dist.destroy_process_group()

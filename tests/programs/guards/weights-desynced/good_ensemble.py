@@ -1,0 +1,22 @@
+"""Each rank trains a model of its own; all begin alike.
+
+Guard: none
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(24):
+    torch.manual_seed(step)
+    loss = (model(torch.randn(4, 8)) + torch.rand(4, 8) * 1e-3 * (rank + 1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    dist.all_reduce(loss.detach())
+dist.barrier()
+dist.destroy_process_group()
