@@ -402,9 +402,8 @@ ENTRIES = (
         "thousand, and at the end of the script, and reports their checksums. Ranks of the same hardware must have the "
         "same, to the last bit. Without DDP these are parameters that were equal before the first step and whose "
         "gradients the script all-reduces, and, if it exchanges nothing but gradients, the others of the same modules.",
-        remedy="Reduce the gradients of all replicated parameters. Look at what changes this parameter on some ranks "
-        "only: loading, initialising or clamping it after DDP has wrapped the model, or steps that are skipped by "
-        "rank.",
+        remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
+        "DDP has wrapped the model, or steps that are skipped by rank.",
         source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",
         lint=LintDoc(
             severity="error",

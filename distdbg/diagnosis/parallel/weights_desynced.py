@@ -53,7 +53,9 @@ def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: di
         "Which of them are as meant is not known."
     )  # fmt: skip
     left_out = found[0].fields.get("left_out")
-    if isinstance(left_out, list) and left_out:
+    remedy = ""
+    if isinstance(left_out, list) and left_out and (name in left_out or each != 1):
+        remedy = "All-reduce the gradients of these parameters, too, before the optimizer steps."
         cause += f" The script all-reduces gradients by itself, and leaves out {', '.join(map(str, left_out[:8]))}."
     return observe(
         evidence,
@@ -61,6 +63,7 @@ def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: di
         [fact for fact in found if fact.rank in odd],
         f"the weights of the ranks differ at step {step}, first in {where}",
         cause,
+        remedy=remedy,
     )
 
 

@@ -44,3 +44,17 @@ def test_two_ranks_decide_nothing(tmp_path):
 )
 def test_what_cannot_be_compared_says_nothing(tmp_path, by_rank, fields):
     assert report(tmp_path, by_rank, **fields) == []
+
+
+@pytest.mark.parametrize(
+    ("starts", "found"),
+    [
+        ([["a", "b"], ["a", "b"]], [("weights-desynced", (0, 1), 11)]),
+        ([["a", "b"], ["a", "c"]], []),  # b.weight began differently: a shard
+        ([["a", "b"], None], []),
+        ([["a", "b"], ["a"]], []),
+    ],
+    ids=["equal at the start", "other shards", "start unknown", "start cut short"],
+)
+def test_without_ddp_only_parameters_that_began_alike_count(tmp_path, starts, found):
+    assert report(tmp_path, [{11: SAME}, {11: OTHER}], start=starts) == found

@@ -109,6 +109,7 @@ class ScheduleFollower(Guard):
                 return
 
     def _steps(self, optimizer: Any) -> None:
+        groups = getattr(optimizer, "param_groups", ())
         for schedule in self.schedules:
             if getattr(schedule.of(), "optimizer", None) is optimizer:
-                schedule.steps_with([group["lr"] for group in optimizer.param_groups])
+                schedule.steps_with([group["lr"] for group in groups])

@@ -23,8 +23,6 @@ _MIN_STEPS, _MIN_REDUCED_SHARE = 5, 0.9
 _MAX_NUMBERS_ON_CPU = 50_000_000
 #: Times a step in which gradients are looked for among all parameters.
 _MAX_SEARCHES = 4
-#: Calls that exchange no tensor of the model.
-_NO_DATA = frozenset({"barrier", "monitored_barrier"})
 
 
 class HandReduced:
@@ -44,7 +42,8 @@ class HandReduced:
 
     def is_cheap(self) -> bool:
         """Whether a pass over the parameters takes no noticeable time."""
-        return sum(one.numel() for one in self.parameters() if one.device.type == "cpu") <= _MAX_NUMBERS_ON_CPU
+        numbers: int = sum(one.numel() for one in self.parameters() if one.device.type == "cpu")
+        return numbers <= _MAX_NUMBERS_ON_CPU
 
     def parameters(self) -> list[Any]:
         """Empty if the optimizer is gone, or has parameters that torch shards (DTensor)."""
@@ -59,7 +58,7 @@ class HandReduced:
     def called(self, frame: FrameType) -> None:
         """A function of torch.distributed is about to communicate."""
         name = frame.f_code.co_name
-        if name in _NO_DATA:
+        if name.endswith("barrier"):
             return
         variables = frame.f_locals
         tensor = variables.get("tensor")
