@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
-@exits(JUDGES | {3: "no job", 4: "no permission to sample the ranks", 6: "the dump cannot be written"})
+@exits(JUDGES | {3: "no job", 4: "no rank could be sampled", 6: "the dump cannot be written"})
 @examples("distdbg hang-dump", "distdbg hang-dump --slurm-job 4242", "distdbg hang-dump --pid 31337 --pid 31338")
 @click.command("hang-dump")
 @run_argument
