@@ -57,7 +57,8 @@ def stuck_devices(
 ) -> dict[int, OpenOperation]:
     """Ranks whose own device does not finish an operation that every member of the group has enqueued.
 
-    If the size of the job is not known, a completed operation without a root shows that every rank has enqueued it.
+    If the size of the job is not known, a completed operation without a root shows that every rank has enqueued it; a
+    device that has not started what others have is at fault whoever else has come.
     Either other members have completed it, or the devices of others have started it and this one has not, or there is
     no other member. In a broadcast or another operation with a root a rank completes its part without the others: there
     only those are named that are known not to have started it. An operation that is queued behind an older one of
@@ -71,11 +72,7 @@ def stuck_devices(
         if not known_members or not all(_enqueued(group, rank, sequence, signature) for rank in group.ranks):
             continue
         completed = any(group.logs[rank].completes(sequence) for rank in group.ranks)
-        if completed and not signatures[signature].rooted:
-            late = ranks
-        elif not group.told:
-            continue
-        elif len(group.ranks) == 1:
+        if (completed and not signatures[signature].rooted) or (group.told and len(group.ranks) == 1):
             late = ranks
         elif any(opened[rank].started for rank in ranks):
             late = [rank for rank in ranks if not opened[rank].started]

@@ -48,15 +48,16 @@ def test_a_device_that_alone_does_not_start():
 
 
 def test_unknown_job_size_leaves_unread_ranks_unjudged():
-    """Another rank may not have come, unless one device has completed the operation."""
-    begun, waits = (
-        log(SIGNATURES, (1, True), (2, False), started=(1, 2)),
-        log(SIGNATURES, (1, True), (2, False), started=(1,)),
-    )
-    waits.groups["0", "nccl"].started = False
-    assert stuck(r0=begun, r1=waits, has_all_ranks=False) == []
+    """Another rank may not have come, unless one device has completed the operation, or one alone has not begun it."""
+    open_ = log(SIGNATURES, (1, True), (2, False))
+    assert stuck(r0=open_, r1=open_, has_all_ranks=False) == []
+    assert stuck(r0=open_, has_all_ranks=False) == []
+    assert stuck(r0=open_) == [0], "the only rank of its job"
     done = log(SIGNATURES, (1, True), (2, True))
-    assert stuck(r0=done, r1=waits, has_all_ranks=False) == [1]
+    assert stuck(r0=done, r1=open_, has_all_ranks=False) == [1]
+    begun, waits = (log(SIGNATURES, (1, True), (2, False), started=of) for of in ((1, 2), (1,)))
+    waits.groups["0", "nccl"].started = False
+    assert stuck(r0=begun, r1=waits, has_all_ranks=False) == [1]
 
 
 def test_a_device_that_waits_in_a_broadcast_is_not_at_fault():
