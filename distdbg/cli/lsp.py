@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distdbg import __version__
+from distdbg.collect.files.linted_files import cpu_limit
 from distdbg.errors import ToolMissing, install_extra
 from distdbg.lint.in_editor import Mark, QuickFix, marks
 
@@ -46,7 +47,8 @@ def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401
             return  # changed again, or closed
         document = made.workspace.get_text_document(uri)
         version, loop = document.version, asyncio.get_running_loop()
-        found = await loop.run_in_executor(one_thread, marks, document.path, document.source, wanted)
+        path, text = document.path, document.source
+        found = await loop.run_in_executor(one_thread, lambda: marks(path, text, wanted, cpu_limit()))
         if newest.get(uri) is this:
             its = [m for m in found if everything or m.severity != "info"]
             shown[uri] = [(_diagnostic(types, mark), mark) for mark in its]

@@ -384,10 +384,11 @@ ENTRIES = (
             severity="error",
             title="a GradScaler that is used by halves",
             how_seen="On one way through the training loop, scaler.scale(loss).backward() is followed by "
-            "optimizer.step(), or scaler.step by no scaler.update(). Or a float16 autocast without a scaler, "
-            "whose small gradients become zero (a warning); or a scaler beside bfloat16, which needs none (a "
-            "remark).",
-            remedy="scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update().",
+            "optimizer.step(), scaler.step by no scaler.update(), or scaler.unscale_ by a second one for the same "
+            "optimizer before the update. Or a float16 autocast without a scaler, whose small gradients become zero "
+            "(a warning); or a scaler beside bfloat16, which needs none (a remark).",
+            remedy="scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(). To clip, call "
+            "scaler.unscale_(optimizer) once before all clips.",
         ),
     ),
     FindingDoc(

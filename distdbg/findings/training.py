@@ -273,9 +273,9 @@ ENTRIES = (
         lint=LintDoc(
             title="a DistributedSampler without set_epoch",
             how_seen="A shuffling DistributedSampler feeds a training loop inside a loop over epochs of the same "
-            "file, and no set_epoch is called on it there. Of severity info: a loader that is made elsewhere is gone "
-            "through in every epoch, or by a generator again and again, in a file of several ranks that never names "
-            "set_epoch.",
+            "file, and neither set_epoch is called on it there nor its `epoch` set. A factory is judged by the "
+            "constants that it is called with. Of severity info: a loader that is made elsewhere is gone through in "
+            "every epoch, or by a generator again and again, in a file of several ranks that never names set_epoch.",
             remedy="Call sampler.set_epoch(epoch) at the start of every epoch, before the loader is iterated.",
         ),
     ),

@@ -9,6 +9,7 @@ from distdbg.lint.fixing import with_edits
 from distdbg.lint.linting import lint_text
 from distdbg.lint.script.parsing import UnreadableScript
 from distdbg.lint.script.script import split_lines
+from distdbg.lint.script.work_limit import WorkLimit
 from distdbg.model import Finding, Severity
 
 
@@ -36,10 +37,12 @@ class Mark:
     fixes: tuple[QuickFix, ...]
 
 
-def marks(path: str, text: str, wanted: Collection[str] | None = None) -> tuple[Mark, ...]:
+def marks(
+    path: str, text: str, wanted: Collection[str] | None = None, limit: WorkLimit | None = None
+) -> tuple[Mark, ...]:
     """Of a text that cannot be read there are none: the editor's own checks say why."""
     try:
-        linted = lint_text(path, text, wanted)
+        linted = lint_text(path, text, wanted, limit)
     except UnreadableScript:
         return ()
     lines = split_lines(text)

@@ -16,6 +16,7 @@ from distdbg.lint.script.modules import Joined, Modules
 from distdbg.lint.script.parsing import UnreadableScript, check_readable
 from distdbg.lint.script.script import Script, split_lines
 from distdbg.lint.script.words import met
+from distdbg.lint.script.work_limit import WorkLimit
 from distdbg.model import Citation, Finding, FindingDoc, Severity
 
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
@@ -87,7 +88,8 @@ class Linted:
 
     @property
     def edits(self) -> tuple[Insert, ...]:
-        return tuple(edit for _, edit in self.fixes)
+        """Each edit once, in the order of the lines."""
+        return tuple(sorted({edit for _, edit in self.fixes}, key=lambda edit: edit.before))
 
 
 def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
@@ -95,9 +97,9 @@ def misspelt_ids(text: str) -> tuple[tuple[int, str], ...]:
     return tuple((line, name) for line, name in _Silence(text).ids() if name not in catalogue())
 
 
-def lint_text(path: str, text: str, wanted: Collection[str] | None = None) -> Linted:
+def lint_text(path: str, text: str, wanted: Collection[str] | None = None, limit: WorkLimit | None = None) -> Linted:
     """Lints one file by itself; `wanted` are the ids to report, None for all. Raises UnreadableScript."""
-    modules = Modules({path: text})
+    modules = Modules({path: text}, limit)
     run = _run(modules, modules.joined(path), {})
     return _linted([f for f in run.hits if wanted is None or f.finding.id in wanted])
 
@@ -111,13 +113,15 @@ def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) 
 class FilesLinter:
     """Lints one of these files after the other, each joined with what it calls from the others; every rule runs."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
-        self._modules = Modules(texts)
+    def __init__(self, texts: Mapping[str, str], limit: WorkLimit | None = None) -> None:
+        self._texts, self._limit = texts, limit
+        self._modules = Modules(texts, limit)
         self._silences: dict[str, _Silence] = {}
 
     def run(self, path: str) -> FileRun:
         own = frozenset({path})
+        if self._limit is not None:
+            self._limit.restart()
         try:
             if not self._modules.about_training(path):
                 check_readable(self._texts[path])
@@ -161,12 +165,16 @@ def _as_the_outermost_see_it(runs: Mapping[str, FileRun], wanted: Collection[str
 
 def _as_both_see_it(one: FoundHit, other: FoundHit) -> FoundHit:
     """The worse of the two, with what the other one cites of files that neither the finding nor the first one is in."""
-    if _ORDER.index(other.finding.severity) < _ORDER.index(one.finding.severity):
+    if _is_graver(other.finding.severity, one.finding.severity):
         one, other = other, one
     cited = one.finding.evidence
     files = {citation.path for citation in cited}
     more = [citation for citation in other.finding.evidence if citation.path not in files]
     return replace(one, finding=replace(one.finding, evidence=(*cited, *more)[: max(len(cited), _MOST_CITED)]))
+
+
+def _is_graver(severity: Severity, than: Severity) -> bool:
+    return _ORDER.index(severity) < _ORDER.index(than)
 
 
 def _linted(found: Sequence[FoundHit]) -> Linted:
@@ -193,7 +201,7 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> Fil
                 severity: Severity | None = hit.severity or rule.doc.severity
                 if severity is not None and context.of_a_test(hit.node):
                     severity = _IN_TESTS[severity]
-                if severity is not None and at not in found:
+                if severity is not None and (at not in found or _is_graver(severity, found[at].finding.severity)):
                     found[at] = _found(rule.doc, hit, severity, context, silences)
             if not context.turned_away:
                 asked.add(rule.doc.id)

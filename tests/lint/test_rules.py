@@ -70,3 +70,33 @@ def test_what_ships_to_start_from_is_clean() -> None:
     for path in (HERE.parent.parent / "launch").glob("*.py"):
         findings = lint_text(path.name, path.read_text(encoding="utf-8")).findings
         assert not [f for f in findings if f.severity != "info"]
+
+
+def test_error_behind_a_forward_is_not_hidden_by_its_remark() -> None:
+    path = HERE / "rank-conditional-collective" / "bad_gathers_behind_a_forward.py"
+    findings = lint_text(path.name, path.read_text(encoding="utf-8")).findings
+    assert [f.severity for f in findings if f.id == path.parent.name] == ["error"]
+
+
+SAVES_UNDER_LOCAL_RANK = """\
+import os
+import torch
+import torch.distributed as dist
+
+local_rank = int(os.environ["LOCAL_RANK"])
+
+
+def main(model, tokenizer):
+    print(dist.get_rank())
+    if local_rank == 0:
+        {first}
+        {second}
+"""
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_warning_of_a_guard_is_kept_whatever_is_saved_first(order: int) -> None:
+    saves = ["tokenizer.save_pretrained('out')", "torch.save(model.state_dict(), 'out/model.pt')"][::order]
+    text = SAVES_UNDER_LOCAL_RANK.format(first=saves[0], second=saves[1])
+    findings = [f for f in lint_text("train.py", text).findings if f.evidence[0].line == 10]
+    assert [(f.id, f.severity) for f in findings] == [("checkpoint-race", "warning")]

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distdbg.collect.files.sources import SourceText
-    from distdbg.lint.rule import Insert
+    from distdbg.lint.linting import Linted
+    from distdbg.lint.script.parsing import UnreadableScript
     from distdbg.model import Finding, Unknown
+
+    Results = dict[str, Linted | UnreadableScript]
 
 
 @exits(
-    {0: "nothing of severity error", 3: "no file to read", 5: "files were skipped", 10: "findings of severity error"}
+    {
+        0: "nothing of severity error",
+        3: "no file to read",
+        5: "files were skipped, or could not be corrected",
+        10: "findings of severity error",
+    }
 )
 @examples("distdbg lint train.py src/", "distdbg lint --fix train.py", "distdbg lint --sarif . > lint.sarif")
 @click.command("lint")
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     "--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines."
 )
 @click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
+@click.option("--diff", is_flag=True, help="Print what --fix would change as a unified diff, and change nothing.")
 @click.option("--no-cache", is_flag=True, help="Read everything anew, and keep nothing of it.")
 @click.option("--stdin", "by_stdin", is_flag=True, help="Read one file from standard input, as editors do.")
 @click.option("--lsp", is_flag=True, help="Serve an editor over the language server protocol, with quick fixes.")
@@ -57,6 +66,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     exclude: tuple[str, ...],
     form: str | None,
     fix: bool,
+    diff: bool,
     no_cache: bool,
     by_stdin: bool,
     lsp: bool,
@@ -71,6 +81,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
     if by_stdin and (paths or fix):
         raise UsageError("--stdin reads one file and changes none", "Name no file beside it, and leave out --fix.")
+    if diff and (form or lsp):
+        raise UsageError("--diff prints a diff and no other form", "Leave out --diff, or the other form.")
     if lsp:
         if paths or fix or form or by_stdin:
             raise UsageError("--lsp serves an editor, which names the files itself", "Name none, and no form.")
@@ -89,11 +101,24 @@ def command(  # noqa: PLR0917 -- click passes them by name
             f"no script and no notebook is in {', '.join(map(repr, paths))}", "Name files, or folders that hold some."
         )
     _warn_of_misspelt_ids(sources.values())
-    findings, unknown = _lint(sources, settings.wanted, fix=fix, cached=not (no_cache or by_stdin))
+    cached = not (no_cache or by_stdin)
+    results = _lint(sources, settings.wanted, cached=cached)
+    unwritten: dict[str, str] = {}
+    if fix or diff:
+        texts, left = _correct(sources, results)
+        if diff:
+            _show_diff(sources, texts)
+        else:
+            unwritten = _write(sources, texts, results)
+        sources |= {path: replace(sources[path], text=text) for path, text in texts.items() if path not in unwritten}
+        results = _lint(sources, settings.wanted, cached=cached)
+        _say_what_was_left(_findings(results), sources, left | unwritten)
+    findings, unknown = _findings(results), _unknown(sources, results)
     shown = [_in_cells(f, sources) for f in findings if everything or select or f.severity != "info"]
-    _show(shown, unknown, len(sources) - len(unknown), form, hidden=len(findings) - len(shown))
+    if not diff:
+        _show(shown, unknown, len(sources) - len(unknown), form, hidden=len(findings) - len(shown))
     errors = any(finding.severity == "error" for finding in findings)
-    sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
+    sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown or unwritten else EXIT_OK)
 
 
 def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:
@@ -112,58 +137,94 @@ def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:
             )
 
 
-def _lint(
-    sources: dict[str, SourceText], wanted: frozenset[str], *, fix: bool, cached: bool
-) -> tuple[list[Finding], list[Unknown]]:
+def _lint(sources: dict[str, SourceText], wanted: frozenset[str], *, cached: bool) -> Results:
     from distdbg.collect.files.linted_files import lint_together
+
+    texts = {path: source.text for path, source in sources.items() if source.text is not None}
+    return lint_together(texts, wanted, cached=cached)
+
+
+def _findings(results: Results) -> list[Finding]:
+    from distdbg.lint.linting import Linted
+
+    return [f for result in results.values() if isinstance(result, Linted) for f in result.findings]
+
+
+def _unknown(sources: dict[str, SourceText], results: Results) -> list[Unknown]:
     from distdbg.lint.linting import Linted
     from distdbg.model import Unknown
 
-    texts = {path: source.text for path, source in sources.items() if source.text is not None}
-    results = lint_together(texts, wanted, cached=cached)
-    if fix:
-        edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
-        corrected = {path: _correct(path, texts[path], its) for path, its in edits.items() if its}
-        results = lint_together(texts | corrected, wanted, cached=cached) if corrected else results
-        _say_what_was_left((f for r in results.values() if isinstance(r, Linted) for f in r.findings), sources)
-    because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
-    unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
-    return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown
+    because = {path: str(results[path]) if path in results else source.because for path, source in sources.items()}
+    return [Unknown(path, because[path]) for path in sources if not isinstance(results.get(path), Linted)]
 
 
-def _correct(path: str, text: str, edits: tuple[Insert, ...]) -> str:
+def _correct(sources: dict[str, SourceText], results: Results) -> tuple[dict[str, str], dict[str, str]]:
+    """The corrected texts by path, and why another text is left as it is."""
+    from distdbg.lint.fixing import corrected
+    from distdbg.lint.linting import Linted
+
+    texts: dict[str, str] = {}
+    left: dict[str, str] = {}
+    for path, result in results.items():
+        edits = result.edits if isinstance(result, Linted) else ()
+        if edits and sources[path].is_notebook:
+            left[path] = "--fix changes no notebook"
+        elif edits:
+            text = corrected(path, sources[path].text or "", edits)
+            if text is None:
+                left[path] = "lint would find something else in the corrected text"
+            else:
+                texts[path] = text
+    return texts, left
+
+
+def _show_diff(sources: dict[str, SourceText], texts: dict[str, str]) -> None:
+    from distdbg.lint.fixing import diff
+
+    for path, text in texts.items():
+        for line in diff(path, sources[path].text or "", text):
+            click.echo(clean(line) if sys.stdout.isatty() else line, nl=False)
+
+
+def _write(sources: dict[str, SourceText], texts: dict[str, str], results: Results) -> dict[str, str]:
+    """Write the corrected texts. Returns why a file was not written, by path."""
     from distdbg.collect.files.sources import write_source
-    from distdbg.lint.fixing import with_edits
+    from distdbg.lint.linting import Linted
 
-    corrected = with_edits(text, edits)
-    try:
-        write_source(Path(path), corrected)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be corrected: {error.strerror}", "Lint it without --fix.") from None
-    for edit in edits:
-        click.echo(f"{path}:{edit.before}: inserted {edit.text}", err=True)
-    return corrected
+    unwritten: dict[str, str] = {}
+    for path, text in texts.items():
+        result = results[path]
+        assert isinstance(result, Linted)
+        try:
+            write_source(Path(path), sources[path].text or "", text)
+        except OSError as error:
+            unwritten[path] = f"the file was not written: {error.strerror or error}"
+        else:
+            for number, edit in enumerate(result.edits):
+                click.echo(clean(f"{path}:{edit.before + number}: inserted {edit.text}"), err=True)
+    return unwritten
 
 
-def _say_what_was_left(findings: Iterable[Finding], sources: dict[str, SourceText]) -> None:
-    """What --fix did not mend, and why: by their ids, for several of one id are common."""
+def _say_what_was_left(findings: Iterable[Finding], sources: dict[str, SourceText], left: dict[str, str]) -> None:
+    """What --fix does not correct, and why: by their ids, for several of one id are common."""
     places: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.severity != "info":
             source, line = sources[finding.evidence[0].path], finding.evidence[0].line or 1
             place = "cell {}:{}".format(*source.in_cell(line)) if source.is_notebook else line
-            places.setdefault((finding.id, _why_left(finding, source)), []).append(f"{source.path}:{place}")
+            why = _why_left(finding, left.get(source.path, ""))
+            places.setdefault((finding.id, why), []).append(f"{source.path}:{place}")
     for (name, why), where in places.items():
         more = f" and {len(where) - 3} more" if len(where) > 3 else ""
         click.echo(clean(f"left alone: {name} at {', '.join(where[:3])}{more}: {why}"), err=True)
 
 
-def _why_left(finding: Finding, source: SourceText) -> str:
+def _why_left(finding: Finding, why: str) -> str:
     from distdbg.lint import fixable
 
     if finding.id not in fixable():
         return "it takes more than a line, or a decision"
-    return "--fix changes no notebook" if source.is_notebook else "here no line is certain to be right"
+    return why or "here no line is certain to be right"
 
 
 def _in_cells(finding: Finding, sources: dict[str, SourceText]) -> Finding:

@@ -5,6 +5,7 @@ Settings come from `[tool.distdbg.lint]` of the nearest pyproject.toml and from 
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import io
 import json
@@ -198,8 +199,26 @@ def _notebook(raw: bytes) -> tuple[str, tuple[tuple[int, int], ...]]:
     return "\n".join(lines) + "\n", tuple(begins)
 
 
-def write_source(path: Path, text: str) -> None:
-    """Replace a file's text, in the encoding that it declares, or the file that a link leads to."""
-    with path.open("rb") as file:
-        encoding, _ = tokenize.detect_encoding(file.readline)
-    write_whole(path.resolve(), text.encode(encoding), private=False, sync=True)  # nobody could make it again
+def write_source(path: Path, before: str, after: str) -> None:
+    """Replace the text `before` of a file, in the encoding that it declares.
+
+    Raises OSError; then the file is as it was. Refuses a link, a file with several names, one that its owner protects
+    from writing or another user owns, and one whose bytes are no longer those of `before`.
+    """
+    status = path.lstat()
+    with open_regular(path) as file:
+        raw = file.read()
+    unchanged = source_of(path.as_posix(), raw).text == before
+    encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0] if unchanged else ""
+    problems = (
+        (path.is_symlink(), "it is a symbolic link"),
+        (status.st_nlink > 1, f"{status.st_nlink} hard links lead to it"),
+        (status.st_uid != os.geteuid(), "another user owns it"),
+        (not status.st_mode & 0o222 or not os.access(path, os.W_OK), "it is write-protected"),
+        (not unchanged, "it has changed since it was read"),
+        (unchanged and before.encode(encoding) != raw, f"its encoding {encoding} would change other bytes of it"),
+    )
+    problem = next((text for found, text in problems if found), None)
+    if problem is not None:
+        raise OSError(errno.EPERM, problem, str(path))
+    write_whole(path, after.encode(encoding), private=False, sync=True)  # nobody could make it again

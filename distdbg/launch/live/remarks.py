@@ -50,6 +50,7 @@ class LintInPassing:
         return found
 
     def _lint(self, script: str, off: list[str]) -> None:
+        from distdbg.collect.files.linted_files import cpu_limit
         from distdbg.collect.files.sources import read_source, settings_for
         from distdbg.lint.linting import lint_text
         from distdbg.lint.script.parsing import UnreadableScript
@@ -59,8 +60,9 @@ class LintInPassing:
             wanted = settings_for([script], (), (), ()).wanted - set(off)
             if source.text is None or not wanted:
                 return
-            found = lint_text(source.path, source.text, wanted).findings
+            found = lint_text(source.path, source.text, wanted, cpu_limit()).findings
             sure = [f for f in found if f.confidence == "certain" and f.severity in ("error", "warning")]
+            sure.sort(key=lambda finding: finding.severity != "error")
             said = [f"{f.evidence[0].path}:{f.evidence[0].line}: {f.summary} [{f.id}]" for f in sure[:_MOST]]
             more = [f"{len(sure) - _MOST} more: `distdbg lint {script}`"] if len(sure) > _MOST else []
             self._said = said + more

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.given import given_by
 from distdbg.lint.script.origins import made_of
-from distdbg.lint.script.script import names_in, receiver
+from distdbg.lint.script.script import Key, names_in, receiver
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
@@ -30,13 +31,13 @@ def check(context: Context) -> Iterator[Hit]:
     accelerated = "accelerate" in context.frameworks
     if not (context.values.of_kind("ddp") or accelerated) or _TAKEN_OFF.search(script.text):
         return
-    saves = [c for c, name in script.call_names.items() if _SAVES.search(name)]
+    saves = _Saves(context)
     for call in script.calls("state_dict"):
         owner = receiver(call)
         if not isinstance(owner, (ast.Name, ast.Attribute)) or getattr(owner, "attr", "") == "module":
             continue
         wrap = next((w for w in _wraps(context, owner, call)), None)
-        reached = [save for save in saves if _reaches(context, call, save)]
+        reached = saves.of(call)
         if wrap is None and reached and (given := _given_the_wrapper(context, owner)) is not None:
             caller, made = given
             text = "where a caller gives the wrapper of several ranks, every key that is saved begins with `module.`"
@@ -126,17 +127,30 @@ def _is_the_wrapper(context: Context, owner: ast.expr, call: ast.Call) -> bool:
     return bool(unconditional) and context.script.begin[unconditional[0]] < context.script.begin[call]
 
 
-def _reaches(context: Context, state: ast.Call, save: ast.Call) -> bool:
-    """Inside the save's arguments, or in a variable that it is given, or an entry of it."""
-    if context.script.contains(save, state):
-        return True
-    statement = context.script.statement_of(state)
-    if isinstance(statement, ast.Return):  # `torch.save(self.state_dict())`
-        function = context.script.function_of(statement)
-        calls = context.values.callers.get(function, []) if function is not None else []
-        return any(context.script.contains(save, call) for call in calls)
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    into = [context.values.key(t.value if isinstance(t, ast.Subscript) else t) for t in targets]
-    if any((key := context.values.key(given)) is not None and key in into for given in save.args):
-        return True
-    return bool(save.args) and any(context.script.contains(one, state) for one in made_of(context, save.args[0]))
+class _Saves:
+    """The calls that save, by what they save: expressions that a state_dict may be a part of, and variables."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._by_part: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        self._by_variable: dict[Key, list[ast.Call]] = defaultdict(list)
+        for save, name in context.script.call_names.items():
+            if _SAVES.search(name):
+                for part in (save, *(made_of(context, save.args[0]) if save.args else ())):
+                    self._by_part[part].append(save)
+                for key in filter(None, map(context.values.key, save.args)):
+                    self._by_variable[key].append(save)
+
+    def of(self, state: ast.Call) -> list[ast.Call]:
+        """Those that save this state_dict: in their arguments, in a variable that they are given, as an entry of it."""
+        script, values = self._context.script, self._context.values
+        statement = script.statement_of(state)
+        if isinstance(statement, ast.Return):  # `torch.save(self.state_dict())`
+            function = script.function_of(statement)
+            ways = [state, *(values.callers.get(function, []) if function is not None else [])]
+            outer = [part for way in ways for part in (way, *script.above(way)) if isinstance(part, ast.Call)]
+            return [call for call in outer if call in self._by_part.get(call, ())]
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        keys = [values.key(t.value if isinstance(t, ast.Subscript) else t) for t in targets]
+        inside = [save for part in (state, *script.above(state)) for save in self._by_part.get(part, ())]
+        return inside + [save for key in keys if key is not None for save in self._by_variable.get(key, ())]

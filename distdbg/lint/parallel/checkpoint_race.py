@@ -199,6 +199,7 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
         if not guards or folder is None or function is None:
             continue
         later = [c for c in script.within(function, ast.Call) if script.begin[c] > script.begin[made]]
+        hits: list[Hit] = []
         for write in found:
             if write.path is None or write.call not in later or context.ranks.guarded(write.call):
                 continue
@@ -214,8 +215,9 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
                 much_later = bool(script.loops_around(write.call)) and not script.loops_around(made)
                 severity: Severity = "info" if much_later else "warning"
                 confidence: Confidence = "possible" if much_later else "likely"
-                yield Hit(write.call, text, confidence, severity, ((made, "made here, by one rank"),))
-                break
+                hits.append(Hit(write.call, text, confidence, severity, ((made, "made here, by one rank"),)))
+        if hits:
+            yield min(hits, key=lambda hit: hit.severity == "info")
 
 
 def _removed_by_all(context: Context) -> Iterator[Hit]:
@@ -269,14 +271,14 @@ def _text(context: Context, write: Write, ranks_come: str) -> str:
     if write.path is None:
         called = context.script.source(write.call.func)[:60]
         if write.does == "logs to":
-            return f"every rank that comes here calls {called}, and no `if` keeps it to one rank"
+            return f"every rank that comes here calls {called}, and no `if` that was read keeps it to one rank"
         what = "remove the same files" if write.does == "lets a helper remove" else "write one file"
         return f"every rank that comes here calls {called}: unless that keeps it to one rank, all {what}"
     path = context.script.source(write.path)[:60]
     if write.does == "makes":
-        return f"every rank that comes here makes {path}: all but the first one fail"
+        return f"every rank that comes here makes {path}: on a shared disk only the first of them succeeds"
     does = "downloads or unpacks into" if write.does == "downloads" else write.does
-    return f"every rank that comes here {does} {path}, and no `if` keeps it to one rank"
+    return f"every rank that comes here {does} {path}, and no `if` that was read keeps it to one rank"
 
 
 def _certain(context: Context, call: ast.Call, path: ast.expr | None) -> bool:
@@ -316,16 +318,14 @@ def _local_rank_only(context: Context, found: list[Write]) -> Iterator[Hit]:
     script = context.script
     constants = {c.value for c in script.all(ast.Constant) if isinstance(c.value, str)}
     knows_global = "RANK" in constants or bool(script.calls("get_rank"))
-    seen: set[ast.AST] = set()
     for write in found:
         if write.does not in ("saves", "lets a helper save", "removes", "moves"):
             continue
         for guard in _guards_up(context, write.call):
             test = guard.test if isinstance(guard, ast.If) else None
-            place = _local(context, guard, test) if test is not None and guard not in seen else None
-            if place is None or place in seen:
+            place = _local(context, guard, test) if test is not None else None
+            if place is None:
                 continue
-            seen |= {guard, place}
             sure = knows_global and place is guard and script.call_names[write.call] == "torch.save"
             yield Hit(
                 place,

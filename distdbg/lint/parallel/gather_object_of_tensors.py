@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from distdbg.evidence.ops import COLLECTIVE, OPERATIONS
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, names_in
+from distdbg.model import Severity
 
 #: collectives of objects; with `…_gather_object` a list for the results comes first
 _SENDS = {op.name for op in OPERATIONS if op.of_objects and op.kind == COLLECTIVE}
@@ -31,16 +32,15 @@ def check(context: Context) -> Iterator[Hit]:
         if sent is None or not name.startswith("torch.distributed."):
             continue
         made = [sent, *(v for part in _parts(sent) for v in context.values.bound(part))]
-        for value in made:
-            if _SMALL & names_in(value):
-                continue
-            calls = context.script.within(value, ast.Call)
-            state = any(context.script.last_names[c] in _STATE for c in calls)
-            if state or any(_TENSOR.match(context.script.call_names[c]) for c in calls):
-                what = "a whole state_dict" if state else "a tensor"
-                text = f"{what} is pickled, copied to the host and sent as an object by every rank that sends"
-                yield Hit(call, text, severity="warning" if state else "info", related=((value, "made here"),))
-                break
+        large = [(v, context.script.within(v, ast.Call)) for v in made if not _SMALL & names_in(v)]
+        state = next((v for v, calls in large if any(context.script.last_names[c] in _STATE for c in calls)), None)
+        tensors = (v for v, calls in large if any(_TENSOR.match(context.script.call_names[c]) for c in calls))
+        value = state if state is not None else next(tensors, None)
+        if value is not None:
+            what = "a whole state_dict" if state is not None else "a tensor"
+            text = f"{what} is pickled, copied to the host and sent as an object by every rank that sends"
+            severity: Severity = "warning" if state is not None else "info"
+            yield Hit(call, text, severity=severity, related=((value, "made here"),))
 
 
 def _parts(sent: ast.expr) -> list[ast.expr]:

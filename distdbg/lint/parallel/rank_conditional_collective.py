@@ -6,7 +6,10 @@ import ast
 import builtins
 import re
 import sys
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import COLLECTIVE_WORDS, Collective, collective
@@ -41,16 +44,18 @@ def check(context: Context) -> Iterator[Hit]:
     yield from decided_by_data(context)
     if not any(collective(context, call) for call in context.script.all(ast.Call)):
         return
+    sides = _Sides(context)
     for call in context.script.all(ast.Call):
         guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]
         if not guards or not all(isinstance(g.node, ast.If) for g in guards):
             continue
+        hits = []
         for entered, inner in _collectives(context, call):
-            guard = next((g for g in guards if not _answered(context, g, call, entered)), None)
-            if guard is None or (len(guards) > 1 and _answered(context, guards[-1], call, entered)):
-                continue
-            yield _hit(context, call, inner, entered, guard)
-            break
+            guard = next((g for g in guards if not sides.come_too(g, call, entered)), None)
+            if guard is not None and not (len(guards) > 1 and sides.come_too(guards[-1], call, entered)):
+                hits.append(_hit(context, call, inner, entered, guard))
+        if hits:  # one for each call: an error, if there is one
+            yield min(hits, key=lambda hit: hit.severity == "info")
 
 
 def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> Iterator[tuple[Collective, ast.Call]]:
@@ -125,22 +130,90 @@ def _is_a_barrier(context: Context, call: ast.Call) -> bool:
     return entered is not None and entered.operation.endswith("barrier")
 
 
-def _answered(context: Context, guard: RankGuard, call: ast.Call, entered: Collective) -> bool:
-    """Do the ranks on the other side of this guard come to such a collective as well?
+class _Sides:
+    """Tells whether the ranks on the other side of a guard come to such a collective as well.
 
-    `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other
-    place in the same function that this guard does not cover the same way counts, if the rank has a say there; on the
-    other side of the guard itself whatever may lead to one does.
+    `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other call of
+    the same function that this guard does not cover the same way counts, if the rank has a say there; on the other side
+    of the guard itself a call counts if it may lead to a collective. The calls of a function are counted once.
     """
-    for other in _beside(context, call):
-        theirs = context.ranks.guards(other)
-        if not theirs or any(_side(context, g) == _side(context, guard) for g in theirs):
-            continue
-        if any(_family(entered) == _family(its) for its, _ in _collectives(context, other, maybe=True)):
-            return True
-        if any(g.node is guard.node for g in theirs) and _unknown(context, other):
-            return True
-    return False
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._script = context, context.script
+        self._sides: dict[RankGuard, int] = {}
+        self._numbers: dict[tuple[bool, frozenset[str]], int] = {}
+        self._calls: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        for call in self._script.all(ast.Call):
+            self._calls[self._script.function_of(call) or self._script.module_of(call)].append(call)
+        self._guarded: dict[ast.AST, _GuardedCalls] = {}
+        self._answers: dict[tuple[ast.AST, RankGuard, str], bool] = {}
+
+    def come_too(self, guard: RankGuard, call: ast.Call, entered: Collective) -> bool:
+        family = entered.operation.split("_", maxsplit=1)[0]
+        return any(self._in_function(place, guard, family) for place in self._places(call))
+
+    def _places(self, call: ast.Call) -> list[ast.AST]:
+        """Its function and those that contain it (of a closure), or its file; a context manager's two are one."""
+        script, function, owner = self._script, self._script.function_of(call), self._script.class_of(call)
+        if function is None:
+            return [script.module_of(call)]
+        if function.name in _OF_A_MANAGER and owner is not None:
+            return [f for f in owner.body if isinstance(f, FUNCTIONS) and f.name in _OF_A_MANAGER]
+        places: list[ast.AST] = []
+        while function is not None:
+            places.append(function)
+            function = script.function_of(function)
+        return places
+
+    def _in_function(self, place: ast.AST, guard: RankGuard, family: str) -> bool:
+        key = place, guard, family
+        if key not in self._answers:
+            if place not in self._guarded:
+                self._guarded[place] = self._count(place)
+            calls, side = self._guarded[place], self._side(guard)
+            elsewhere = calls.of_family[family] > calls.on_side[family, side]
+            self._answers[key] = elsewhere or self._may_come_unseen(calls.unknown, guard, side)
+        return self._answers[key]
+
+    def _count(self, place: ast.AST) -> _GuardedCalls:
+        found = _GuardedCalls()
+        for call in self._calls[place]:
+            guards = self._context.ranks.guards(call)
+            if not guards:
+                continue
+            families = {e.operation.split("_", maxsplit=1)[0] for e, _ in _collectives(self._context, call, maybe=True)}
+            sides = {self._side(guard) for guard in guards} if families else set()
+            found.of_family.update(families)
+            found.on_side.update((family, side) for family in families for side in sides)
+            if _unknown(self._context, call):
+                found.unknown.append(call)
+        return found
+
+    def _may_come_unseen(self, unknown: list[ast.Call], guard: RankGuard, side: int) -> bool:
+        """On the other side of the guard itself is a call whose function is not in sight."""
+        begin, end = self._script.begin, self._script.end
+        block = self._script.parents[guard.node]
+        first = bisect_left(unknown, begin[guard.node], key=begin.__getitem__)
+        for call in unknown[first : bisect_left(unknown, end[block], key=begin.__getitem__)]:
+            theirs = self._context.ranks.guards(call)
+            if any(g.node is guard.node for g in theirs) and not any(self._side(g) == side for g in theirs):
+                return True
+        return False
+
+    def _side(self, guard: RankGuard) -> int:
+        if guard not in self._sides:
+            side = _side(self._context, guard)
+            self._sides[guard] = self._numbers.setdefault(side, len(self._numbers))
+        return self._sides[guard]
+
+
+@dataclass
+class _GuardedCalls:
+    """Guarded calls of one function: numbers of those that lead to a collective, and those that lead out of sight."""
+
+    of_family: Counter[str] = field(default_factory=Counter)
+    on_side: Counter[tuple[str, int]] = field(default_factory=Counter)
+    unknown: list[ast.Call] = field(default_factory=list)
 
 
 def _side(context: Context, guard: RankGuard) -> tuple[bool, frozenset[str]]:
@@ -160,19 +233,6 @@ def _side(context: Context, guard: RankGuard) -> tuple[bool, frozenset[str]]:
     return otherwise, frozenset((ast.dump(test),))
 
 
-def _beside(context: Context, call: ast.Call) -> Iterator[ast.Call]:
-    """The other calls of its function and of those that hold it (of a closure); a context manager's two are one."""
-    script, function, owner = context.script, context.script.function_of(call), context.script.class_of(call)
-    places: list[ast.AST] = [outer for outer in script.above(call) if isinstance(outer, FUNCTIONS)]
-    places = places or [script.module_of(call)]
-    if function is not None and function.name in _OF_A_MANAGER and owner is not None:
-        places = [f for f in owner.body if isinstance(f, FUNCTIONS) and f.name in _OF_A_MANAGER]
-    for place in places:
-        for other in script.within(place, ast.Call):
-            if other is not call and (script.function_of(other) or script.module_of(other)) is place:
-                yield other
-
-
 def _unknown(context: Context, call: ast.Call) -> bool:
     """It leads where this file does not show what is done: `run_actor()` of another file."""
     name = context.script.call_names[call]
@@ -180,10 +240,6 @@ def _unknown(context: Context, call: ast.Call) -> bool:
     if context.values.callees(call) or root in _KNOWN or hasattr(builtins, name):
         return False
     return not _WAITS_FOR_NOBODY.search(name)
-
-
-def _family(entered: Collective) -> str:
-    return entered.operation.split("_", maxsplit=1)[0]
 
 
 def _hit(context: Context, call: ast.Call, inner: ast.Call, entered: Collective, guard: RankGuard) -> Hit:

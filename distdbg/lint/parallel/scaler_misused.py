@@ -1,4 +1,4 @@
-"""A GradScaler whose loss is scaled while the optimizer steps past it, or that is never updated."""
+"""A GradScaler whose loss is scaled while the optimizer steps past it, is never updated, or unscales twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script import autocast as _autocast
 from distdbg.lint.script.events import Events, TrainingEvent, carrier
-from distdbg.lint.script.script import FUNCTIONS, argument
+from distdbg.lint.script.insertions import can_leave
+from distdbg.lint.script.script import FUNCTIONS, Loop, argument, last_word, names_in
+from distdbg.model import Confidence
 
 _SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
 
@@ -21,15 +23,11 @@ NEEDS = ({"backward("}, re.compile(r"scale|autocast"))
 
 
 def check(context: Context) -> Iterator[Hit]:
-    seen: set[ast.AST] = set()
     for place in (*context.loops.training, *context.script.all(*FUNCTIONS)):
         does = context.loops.does(place)
         scaled = [e for e in does if e.kind == "backward" and Events.scaled(e)]
         hits = _past_the_scaler(context, does, scaled) if scaled and not context.script.calls("get_scale") else ()
-        for hit in (*hits, *_never_updated(context, place, does, scaled)):
-            if hit.node not in seen:
-                seen.add(hit.node)
-                yield hit
+        yield from (*hits, *_never_updated(context, place, does, scaled), *_unscaled_twice(context, place, does))
     yield from _of_the_wrong_type(context)
 
 
@@ -50,6 +48,56 @@ def _never_updated(
     related = tuple((e.call, "the loss is scaled") for e in scaled[:1])
     certain = bool(looping) and known
     yield Hit(steps[0].call, text, "certain" if certain else "likely", None if looping else "warning", related)
+
+
+def _unscaled_twice(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Iterator[Hit]:
+    """unscale_ runs again for an optimizer before the scaler is updated: in a loop, or by a second call."""
+    earlier: dict[object, TrainingEvent] = {}
+    for number, event in enumerate(does):
+        if event.kind == "update":
+            earlier.clear()
+        pair = _scaler_and_optimizer(context, event) if event.kind == "unscale" else None
+        if pair is None:
+            continue
+        loop = next(iter(context.script.loops_around(event.call)), None)
+        later = [e for e in does[number:] if e.kind == "update" and not e.excludes(event)]
+        first = earlier.setdefault(pair, event)
+        if first is not event and set(first.branches) <= set(event.branches):
+            related = ((first.top if first.call is event.call else first.call, "unscaled before"),)
+        elif loop is not None and later and _only_there(context, place, loop, event, later):
+            related = ((later[0].call, "the update, behind the loop"),)
+        else:
+            continue
+        of_torch = event.receiver is not None and context.roles.scaler(event.receiver).of_torch
+        text = "unscale_ runs twice for this optimizer before scaler.update(): the second call raises"
+        confidence: Confidence = "certain" if of_torch else "likely"
+        yield Hit(event.call, text, confidence, None if of_torch else "warning", related)
+
+
+def _scaler_and_optimizer(context: Context, event: TrainingEvent) -> tuple[object, object] | None:
+    """The two variables, if each of them is the same object whenever the event occurs."""
+    given = argument(event.call, 0, "optimizer") if isinstance(event.call, ast.Call) else None
+    if given is None or event.receiver is None:
+        return None
+    for node in (event.receiver, given):
+        named = [n for n in context.script.all(ast.Name) if n.id == last_word(node) and not isinstance(n.ctx, ast.Load)]
+        stores = [n for n in named if context.values.key(n) == context.values.key(node)]
+        own = isinstance(node, ast.Attribute) or event.call is event.top
+        if not own or len(stores) > 1 or len(context.values.assignments(node)) > 1:
+            return None  # a parameter of a helper, or bound to one object after the other
+    return context.values.key(event.receiver), context.values.key(given)
+
+
+def _only_there(
+    context: Context, place: ast.AST, loop: Loop, event: TrainingEvent, updates: list[TrainingEvent]
+) -> bool:
+    """Does the loop, which is a part of `place`, unscale one optimizer each time, while the update follows the loop?"""
+    inside = loop is not place and context.script.contains(place, loop) and event.call is event.top
+    stored = {n.id for n in context.script.within(loop, ast.Name) if not isinstance(n.ctx, ast.Load)}
+    given = argument(event.call, 0, "optimizer") if isinstance(event.call, ast.Call) else None
+    rebound = given is None or bool(names_in(given) & stored)
+    left = can_leave(context.script, loop.body)
+    return inside and not rebound and not left and not any(context.script.contains(loop, e.top) for e in updates)
 
 
 def _passed_on(context: Context) -> bool:

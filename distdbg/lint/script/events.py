@@ -111,7 +111,12 @@ class Events:
 
     def left_out(self, node: ast.AST, function: Function, given: Given) -> bool:
         """Whether a call with these constants never comes to this node of the function."""
-        return _decided_against(self._branches(node, function), given)
+        if _decided_against(self._branches(node, function), given):
+            return True
+        begin, end = self.script.begin, self.script.end
+        before = (one for one in self.script.within(function, ast.If) if begin[one] < begin[node])
+        beside = (one for one in before if begin[node] < end[self.script.block_of(one)[-1]])
+        return any(isinstance(s, (ast.Return, ast.Raise)) for one in beside for s in _decided_block(one, given)[-1:])
 
     def _own(self, scope: ast.AST) -> tuple[list[ast.AST], list[int]]:
         """What does something in a scope itself, or may call something that does, in order, and where each begins."""
@@ -219,6 +224,12 @@ class Events:
         """Done by an object that looks after the rest itself: Accelerate, DeepSpeed, Fabric, …"""
         by = event.receiver
         return by is not None and bool(_MANAGED.search(ast.unparse(by)))
+
+
+def _decided_block(asked: ast.If, given: Given) -> list[ast.stmt]:
+    """The branch that these constants take; empty if that depends on more."""
+    holds = decided(asked.test, given)
+    return asked.body if holds else asked.orelse if holds is False else []
 
 
 def _decided_against(branches: tuple[tuple[ast.AST, bool], ...], given: Given) -> bool:

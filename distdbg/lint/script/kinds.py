@@ -36,7 +36,7 @@ WRAPPERS = frozenset((
     "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
     "track", "convert_sync_batchnorm", "DataParallel", "initialize", "unwrap_model", "MetricLogger",
     "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_module",
-    "setup_optimizers", "checkpoint_wrapper", "fully_shard", "DeviceLoader", "PrefetchLoader",
+    "setup_optimizers", "checkpoint_wrapper", "fully_shard", "DeviceLoader", "PrefetchLoader", "BatchSampler",
 ))  # fmt: skip
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}

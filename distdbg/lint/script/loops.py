@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
@@ -115,12 +117,13 @@ class Loops:
     @cached_property
     def training(self) -> list[Loop]:
         """The innermost loops that both go backward and step: what a person calls the training loop."""
-        found = [loop for loop in self.script.all(*LOOPS) if self.trains(loop)]
+        found = [loop for loop in self.script.all(*LOOPS) if self.trains(loop)]  # in the order of the source
+        outer = {loop for loop, after in pairwise(found) if self.script.contains(loop, after)}
+        trains = Counter(self.script.function_of(loop) for loop in found)
         innermost = []
         for loop in found:
-            others = [o for o in found if o is not loop]
-            called = {self.script.function_of(o) for o in others}
-            if not any(self.script.contains(loop, o) for o in others) and called.isdisjoint(self.reached(loop)):
+            own = self.script.function_of(loop)
+            if loop not in outer and not any(trains[function] > (function is own) for function in self.reached(loop)):
                 innermost.append(loop)
         return innermost
 

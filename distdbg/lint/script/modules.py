@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from distdbg.lint.script.parsing import UnreadableScript, parse
 from distdbg.lint.script.script import File, ImportedCode, Script, blocks, names_in
 from distdbg.lint.script.words import words_of
+from distdbg.lint.script.work_limit import WorkLimit
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 _ABOUT_TRAINING = re.compile(
@@ -130,8 +131,9 @@ def _mentioned(file: File, statement: ast.stmt, wanted: Set[str]) -> Iterator[st
 class Modules:
     """`texts` by path, as they were named."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], limit: WorkLimit | None = None) -> None:
         self.texts = texts
+        self._limit = limit
         self._files: OrderedDict[str, File] = OrderedDict()
         self._size = 0
         self._modules: dict[str, Module] = {}
@@ -213,7 +215,9 @@ class Modules:
             for (a, dotted), (b, name) in joined.links.items()
             if a in files
         }
-        return Script(files[joined.path], imported, links)
+        if self._limit is None:
+            return Script(files[joined.path], imported, links)
+        return Script(files[joined.path], imported, links, self._limit.check)
 
     def find(self, importer: str, dotted: str) -> tuple[str, str] | None:
         """(path, rest) of `.engine.train` or `package.engine.train`: the file that it leads into, and what is in it."""

@@ -51,7 +51,7 @@ class Ranks:
         self.script = script
         self.values = values
         self._known_guards: dict[ast.AST, list[RankGuard]] = {}
-        self._leavers: dict[ast.AST, list[tuple[list[ast.stmt], int, ast.If]]] = {}
+        self._leavers: dict[ast.AST, list[tuple[int, int, RankGuard]]] = {}
         self._asked: dict[ast.expr, bool] = {}
 
     @cached_property
@@ -156,22 +156,24 @@ class Ranks:
         """`if rank != 0: return` above the node in one of the blocks that hold it."""
         if outer not in self._leavers:
             self._leavers[outer] = list(self._leaving(outer))
-        for block, place, leaver in self._leavers[outer]:
-            if below in block[place + 1 :]:
-                yield RankGuard(leaver, True)
+        here = self.script.begin[below]
+        for first, last, guard in self._leavers[outer]:
+            if first < here <= last:
+                yield guard
 
-    def _leaving(self, outer: ast.AST) -> Iterator[tuple[list[ast.stmt], int, ast.If]]:
-        """Every `if` about the rank in a block of `outer` that leaves it: the block, the place in it, the `if`."""
+    def _leaving(self, outer: ast.AST) -> Iterator[tuple[int, int, RankGuard]]:
+        """Every `if` about the rank in a block of `outer` that leaves it: where it and the last statement begin."""
         for name in ("body", "orelse", "finalbody"):
             block = getattr(outer, name, None)
             if not isinstance(block, list):
                 continue
-            for place, statement in enumerate(block):
+            for statement in block:
                 for one in _first_to_run(statement):
                     match one:
                         case ast.If(test=test, body=body, orelse=[]) if self.leaves(body) and self.asks(test):
                             if not self._is_an_error(one):
-                                yield block, place, one
+                                begin = self.script.begin
+                                yield begin[statement], begin[block[-1]], RankGuard(one, otherwise=True)
 
     def _is_an_error(self, one: ast.If) -> bool:
         """`if path is None and rank == 0: sys.exit(1)`: where there is a path, all ranks go on."""

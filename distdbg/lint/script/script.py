@@ -9,7 +9,7 @@ import ast
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -118,7 +118,7 @@ class Script:
     """A file, and of other files what it calls from them (see modules.py), in one index.
 
     `names` and `tree` are the file's own; `text` goes on with the text of what is imported. `links` say where imported
-    names lead: (file's tree, dotted name) -> (file's tree, name).
+    names lead: (file's tree, dotted name) -> (file's tree, name). `check_limit` is called by every search of the tree.
     """
 
     def __init__(
@@ -126,8 +126,10 @@ class Script:
         file: File,
         imported: Sequence[ImportedCode] = (),
         links: Mapping[tuple[ast.Module, str], tuple[ast.Module, str]] | None = None,
+        check_limit: Callable[[], None] = lambda: None,
     ) -> None:
         self.file = file
+        self._check_limit = check_limit
         self.tree = file.tree
         self.imported = imported
         self.links = links or {}
@@ -175,6 +177,7 @@ class Script:
 
     def within(self, node: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
         """Nodes of these kinds inside `node`, nested functions included, in order."""
+        self._check_limit()
         low, high = self.begin[node], self.end[node]
         found: list[ast.AST] = []
         for kind in kinds:
@@ -196,6 +199,7 @@ class Script:
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parent, its parent, … up to the module."""
+        self._check_limit()
         parent = self.parents.get(node)
         while parent is not None:
             yield parent
@@ -234,6 +238,12 @@ class Script:
         while not isinstance(node, ast.stmt):
             node = self.parents[node]
         return node
+
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that directly contains this one. The two branches of an `if` are two lists."""
+        parent = self.parents[statement]
+        lists: list[list[ast.stmt]] = [getattr(parent, name) for name in blocks(type(parent))]
+        return next(statements for statements in lists if statement in statements)
 
     def source(self, node: ast.AST) -> str:
         """The text of an expression as in the file, on one line."""

@@ -17,6 +17,7 @@ from distdbg.lint.script.callees import Callees, by_super, is_called_by_python
 from distdbg.lint.script.inherited import inherited_kind
 from distdbg.lint.script.kinds import ATTRIBUTES, METHODS, PREPARED, WRAPPERS, kind_by_name
 from distdbg.lint.script.leads import CallsThatLead, by_an_object
+from distdbg.lint.script.loaders import SAMPLERS, samplers_of
 from distdbg.lint.script.script import FUNCTIONS, Function, Key, Script, argument, last_word
 
 Source = Key | ast.Call
@@ -113,11 +114,9 @@ class ValueFlow:
             return [named]
         key = self.key(node)
         at_once = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and last_word(node.value) == "self")
-        found: dict[ast.ClassDef, None] = {}
-        for source in [key] if at_once and key is not None else self._sources(node):
-            for site in [source] if isinstance(source, ast.Call) else self._sites.get(source, ()):
-                if (made := self.class_named(site.func)) is not None:
-                    found[made] = None
+        sources = [key] if at_once and key is not None else self._sources(node)
+        sites = (site for s in sources for site in ([s] if isinstance(s, ast.Call) else self._sites.get(s, ())))
+        found = dict.fromkeys(made for site in sites if (made := self.class_named(site.func)) is not None)
         annotated = self._annotated.get(key) if key is not None and not found else None
         return [annotated] if annotated is not None else list(found)
 
@@ -150,9 +149,8 @@ class ValueFlow:
                 return ("self", self.root_class(owner) if owner else "", node.attr)
             inner = self.key(node.value)
             return (inner, ".", node.attr) if inner else None
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            inner = self.key(node.value)
-            return (inner, "[]", node.slice.value) if inner else None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and (inner := self.key(node.value)):
+            return (inner, "[]", node.slice.value)
         return None
 
     def assignments(self, node: ast.AST) -> list[ast.Assign]:
@@ -278,9 +276,8 @@ class ValueFlow:
                 break
         self._callees.clear()
         objects = {site for site, kind in self._kind_of.items() if kind == "instance"}
-        if objects:
-            found = {key[-1] for key, sites in self._sites.items() if not sites.isdisjoint(objects)}
-            self.words_of_objects = {word for word in found if isinstance(word, str)}
+        found = {key[-1] for key, sites in self._sites.items() if not sites.isdisjoint(objects)}
+        self.words_of_objects = {word for word in found if isinstance(word, str)}
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -290,8 +287,7 @@ class ValueFlow:
                 elif isinstance(value, ast.Call):
                     self._unpack(one, value, number, len(target.elts))
             return
-        key = self.key(target)
-        if key:
+        if key := self.key(target):
             self._link(value, key)
 
     def _unpack(self, target: ast.expr, value: ast.Call, number: int, count: int) -> None:
@@ -317,7 +313,8 @@ class ValueFlow:
             self._link(node.value, ("return", function))
 
     def _link(self, value: ast.AST, key: Key) -> None:
-        if isinstance(value, ast.Attribute) and value.attr in self._attributes and last_word(value.value) != "self":
+        kept = value.attr if isinstance(value, ast.Attribute) and last_word(value.value) != "self" else ""
+        if kept in self._attributes or kept in SAMPLERS:
             self._of_objects[value, key] = None
         for source in self._sources(value):
             if isinstance(source, ast.Call):
@@ -363,25 +360,30 @@ class ValueFlow:
             one = todo.pop()
             if isinstance(one, ast.IfExp):
                 todo += [one.body, one.orelse]
-            elif isinstance(one, ast.BoolOp):
+            elif isinstance(one, (ast.BoolOp, ast.Dict)):
                 todo += one.values
             elif isinstance(one, (ast.List, ast.Tuple)):
                 todo += one.elts
-            elif isinstance(one, ast.Dict):
-                todo += one.values
             elif isinstance(one, (ast.NamedExpr, ast.Await, ast.Starred)):
                 todo.append(one.value)
             elif isinstance(one, ast.Call):
                 yield from self._of_call(one, todo)
             else:
-                key = self.key(one)
-                if key:
+                if key := self.key(one):
                     yield key
-                if isinstance(one, ast.Attribute) and one.attr in self._attributes and last_word(one.value) != "self":
-                    for owner in self.classes_of(one.value):
-                        yield ("self", self.root_class(owner), one.attr)
-                if isinstance(one, ast.Subscript) or (isinstance(one, ast.Attribute) and one.attr in ATTRIBUTES):
+                if isinstance(one, ast.Attribute):
+                    yield from self._of_attribute(one, todo)
+                elif isinstance(one, ast.Subscript):
                     todo.append(one.value)
+
+    def _of_attribute(self, node: ast.Attribute, todo: list[ast.AST]) -> Iterator[Source]:
+        if node.attr in ATTRIBUTES:
+            todo.append(node.value)
+        elif node.attr in SAMPLERS:
+            todo += samplers_of(self, node.value)
+        if node.attr in self._attributes and last_word(node.value) != "self":
+            for owner in self.classes_of(node.value):
+                yield ("self", self.root_class(owner), node.attr)
 
     def _of_call(self, call: ast.Call, todo: list[ast.AST]) -> Iterator[Source]:
         kind, last = self._kind_of.get(call, ""), self.script.last_names[call]

@@ -7,9 +7,13 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit, Insert
+from distdbg.lint.script.factories import constants_behind, constants_given
+from distdbg.lint.script.given import decided
+from distdbg.lint.script.insertions import insert_above
+from distdbg.lint.script.loaders import samplers_given
 from distdbg.lint.script.loops import LOADER, for_evaluation
 from distdbg.lint.script.passes import for_training, repeats, restarts, run_by_several_ranks, trained_elsewhere
-from distdbg.lint.script.script import Loop, argument, is_constant, names_in
+from distdbg.lint.script.script import Loop, Script, argument, is_constant, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 #: somebody tells the epoch, or the loader or its data set divides the data in another way
@@ -35,11 +39,12 @@ def check(context: Context) -> Iterator[Hit]:
     once = _told_once(context)
     if once is not None:
         yield once
-        return
-    hit = _of_a_sampler(context) if "DistributedSampler" in context.script.text else None
-    if hit is None:
+    with_epoch = _given_the_epoch(context)
+    hit = None
+    if with_epoch is not None and "DistributedSampler" in context.script.text:
+        hit = _of_a_sampler(context, with_epoch)
+    if hit is None and with_epoch == set() and not _TOLD.search(context.script.text):
         hit = _of_a_loader_from_elsewhere(context)
-        hit = hit if hit is not None and not _TOLD.search(context.script.text) else None
     if hit is not None:
         yield hit
 
@@ -65,13 +70,10 @@ def _told_once(context: Context) -> Hit | None:
     return Hit(call, text, "possible", severity="info", related=((later[0], "the epochs"),))
 
 
-def _of_a_sampler(context: Context) -> Hit | None:
-    with_epoch = _given_the_epoch(context)
-    if with_epoch is None:
-        return None
-    shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(s)]
-    shuffled = [s for s in shuffled if not _in_other_hands(context, s)]
-    without_epoch = [s for s in shuffled if not _for_eval(context, s)]
+def _of_a_sampler(context: Context, with_epoch: set[ast.Call]) -> Hit | None:
+    shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(context, s)]
+    elsewhere = _in_other_hands(context) if shuffled else set()
+    without_epoch = [s for s in shuffled if s not in elsewhere and not _for_eval(context, s)]
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return None
     hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
@@ -83,14 +85,15 @@ def _run_again(context: Context, without_epoch: list[ast.Call]) -> Hit | None:
     """A pass over the data of such a sampler in any loop that does not make the sampler, or begun anew at its end."""
     script = context.script
     for loop in script.all(ast.For, ast.AsyncFor):
-        its = {s for loader in _loaders(context, loop) for s in _samplers(context, loader)} & set(without_epoch)
+        its = _feeding(context, loop, without_epoch)
         outer = repeats(context, loop) if its and not context.loops.in_evaluation(loop) else None
         if outer is not None and not any(script.contains(outer, s) for s in its):
             return _of_the_first_order(loop, its, outer)
     for call, given in restarts(context):
-        its = {s for loader in context.values.sites(given, "loader") for s in _samplers(context, loader)}
-        if its & set(without_epoch):
-            return _of_the_first_order(call, its & set(without_epoch), call)
+        loaders = context.values.sites(given, "loader")
+        its = {s for loader in loaders for s in _samplers(context, loader) if s in without_epoch}
+        if any(_shuffles(context, sampler, given) for sampler in its):
+            return _of_the_first_order(call, its, call)
     return None
 
 
@@ -186,8 +189,8 @@ def _possibly(loop: ast.AST, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
 def _unknown(context: Context, loader: ast.expr) -> bool:
     """Not made here; or made here, with a sampler that is not."""
     made = context.values.sites(loader, "loader")
-    given = [argument(one, *place) for one in made for place in ((3, "sampler"), (4, "batch_sampler"))]
-    if any(context.values.sites(one, "sampler") for one in given if one is not None):
+    given = [one for loader in made for one in samplers_given(loader)]
+    if any(context.values.sites(one, "sampler") for one in given):
         return False  # told above
     return not made or any(isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) for one in given)
 
@@ -209,53 +212,52 @@ def _restarts(context: Context, loop: ast.While) -> ast.AST | None:
 
 
 def _given_the_epoch(context: Context) -> set[ast.Call] | None:
-    """The samplers that set_epoch is called on; None where a call's sampler is not known: it may be any of them."""
-    values, with_epoch = context.values, set()
+    """The samplers whose epoch is set, by set_epoch or by hand; None if one is not known: it may be any of them."""
+    with_epoch: set[ast.Call] = set()
     for call in context.script.calls("set_epoch"):
-        if not isinstance(call.func, ast.Attribute):
-            return None
-        owner = call.func.value
-        its = values.sites(owner, "sampler")
-        if isinstance(owner, ast.Attribute) and owner.attr in ("sampler", "batch_sampler"):
-            its |= {s for loader in values.sites(owner.value, "loader") for s in _samplers(context, loader)}
+        its = context.values.sites(call.func.value, "sampler") if isinstance(call.func, ast.Attribute) else set()
         if not its:
             return None
         with_epoch |= its
+    for stored in context.script.all(ast.Attribute):
+        if stored.attr == "epoch" and not isinstance(stored.ctx, ast.Load):  # set_epoch does nothing else
+            its = context.values.sites(stored.value, "sampler")
+            if not its and last_word(stored.value).endswith("sampler"):
+                return None
+            with_epoch |= its
     return with_epoch
 
 
 def _samplers(context: Context, loader: ast.Call) -> set[ast.Call]:
+    return {site for given in samplers_given(loader) for site in context.values.sites(given, "sampler")}
+
+
+def _in_other_hands(context: Context) -> set[ast.Call]:
+    """Samplers that are given to something that this file does not hold: it may well call set_epoch."""
     found: set[ast.Call] = set()
-    for place, name in ((3, "sampler"), (4, "batch_sampler")):
-        given = argument(loader, place, name)
-        if given is not None:
-            found |= context.values.sites(given, "sampler")
-            if isinstance(given, ast.Call):  # BatchSampler(sampler, …)
-                found |= {s for a in given.args for s in context.values.sites(a, "sampler")}
+    for call in context.script.all(ast.Call):
+        if context.values.kind(call) or context.values.callees(call) or context.script.last_names[call] in _TAKES_ONLY:
+            continue
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            if isinstance(given, (ast.Name, ast.Attribute)):
+                found |= context.values.sites(given, "sampler")
+            elif isinstance(given, ast.Call) and context.values.kind(given) == "sampler":
+                found.add(given)
     return found
 
 
-def _in_other_hands(context: Context, sampler: ast.Call) -> bool:
-    """Given to something that this file does not hold: it may well call set_epoch."""
-    for call in context.script.all(ast.Call):
-        if call is sampler or context.values.kind(call) or context.values.callees(call):
-            continue
-        if context.script.last_names[call] in _TAKES_ONLY:
-            continue
-        given = (*call.args, *(k.value for k in call.keywords))
-        if any(isinstance(g, (ast.Name, ast.Attribute, ast.Call)) and _is(context, g, sampler) for g in given):
+def _shuffles(context: Context, sampler: ast.Call, value: ast.expr | None = None) -> bool:
+    """May it shuffle, by the constants of the calls that lead to it? `value`: only those that this is a result of."""
+    given = argument(sampler, 3, "shuffle")
+    function = context.script.function_of(sampler)
+    if function is None or is_constant(given, False):
+        return not is_constant(given, False)
+    ways = constants_behind(context, value, function) if value is not None else []
+    for constants in ways or constants_given(context, function) or [{}]:
+        off = given is not None and decided(given, constants) is False
+        if not off and not context.events.left_out(sampler, function, constants):
             return True
     return False
-
-
-def _is(context: Context, node: ast.expr, sampler: ast.Call) -> bool:
-    return node is sampler or (
-        isinstance(node, (ast.Name, ast.Attribute)) and sampler in context.values.sites(node, "sampler")
-    )
-
-
-def _shuffles(sampler: ast.Call) -> bool:
-    return not is_constant(argument(sampler, 3, "shuffle"), False)
 
 
 def _for_eval(context: Context, sampler: ast.Call) -> bool:
@@ -324,13 +326,20 @@ def _batch_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -
                 continue
             if isinstance(loop, ast.While) and loops.kinds[loop] != "batch":
                 continue
-            fed = {s for its in _loaders(context, loop) for s in _samplers(context, its)}
-            if fed & set(without_epoch):
+            if _feeding(context, loop, without_epoch):
                 return loop
             does = {event.kind for event in loops.does(loop)}
             if not _loaders(context, loop) and loops.kinds[loop] == "batch" and (does & {"backward"} or not trains):
                 return loop
     return None
+
+
+def _feeding(context: Context, loop: Loop, samplers: list[ast.Call]) -> set[ast.Call]:
+    """Those of the samplers that shuffle what a loop iterates over."""
+    if isinstance(loop, ast.While):
+        return set()
+    its = {s for loader in _loaders(context, loop) for s in _samplers(context, loader)}
+    return {s for s in samplers if s in its and _shuffles(context, s, loop.iter)}
 
 
 def _loaders(context: Context, loop: Loop) -> set[ast.Call]:
@@ -348,21 +357,27 @@ def _by_next(context: Context, epochs: Loop, loop: Loop) -> set[ast.Call]:
 
 
 def _fix(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Insert | None:
-    """Only where one sampler has one plain name in the function of the epoch loop, and is made on every way there."""
+    """Only for one sampler of torch, made under a name of its own in the block of a loop over whole numbers."""
     if len(without_epoch) != 1 or not isinstance(epochs, ast.For) or not isinstance(epochs.target, ast.Name):
         return None
-    script = context.script
-    statement = script.statement_of(without_epoch[0])
-    same = (
-        script.scopes[without_epoch[0]] is script.scopes[epochs] and script.parents[statement] is script.parents[epochs]
-    )
-    if not same or not isinstance(statement, ast.Assign) or statement.value is not without_epoch[0]:
+    script, sampler = context.script, without_epoch[0]
+    statement = script.statement_of(sampler)
+    if not script.call_names[sampler].startswith(("torch.", "torchdata.")) or not _counts(script, epochs.iter):
         return None
-    target = statement.targets[0]
-    if not isinstance(target, ast.Name) or len(statement.targets) != 1 or statement.lineno > epochs.lineno:
+    match statement:
+        case ast.Assign(targets=[ast.Name() as target], value=value) if value is sampler:
+            pass
+        case _:
+            return None
+    bound = [n for n in script.all(ast.Name) if n.id == target.id and not isinstance(n.ctx, ast.Load)]
+    block = script.block_of(epochs)
+    if len(bound) != 1 or statement not in block or block.index(statement) > block.index(epochs):
         return None
-    bound = [n for n in script.all(ast.Name) if n.id == target.id and isinstance(n.ctx, ast.Store)]
-    first = epochs.body[0]
-    if len(bound) != 1 or first.lineno == epochs.lineno or isinstance(first, (ast.FunctionDef, ast.ClassDef)):
-        return None
-    return Insert(first.lineno, f"{target.id}.set_epoch({epochs.target.id})")
+    return insert_above(script, epochs.body[0], f"{target.id}.set_epoch({epochs.target.id})")
+
+
+def _counts(script: Script, iterated: ast.expr) -> bool:
+    """Does a loop over it count in whole numbers? `set_epoch` takes nothing else."""
+    while isinstance(iterated, ast.Call) and script.last_names[iterated] == "tqdm" and iterated.args:
+        iterated = iterated.args[0]
+    return isinstance(iterated, ast.Call) and script.last_names[iterated] in ("range", "trange")

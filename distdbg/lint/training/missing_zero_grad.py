@@ -118,7 +118,7 @@ def _one_of_several(
             continue
         yield Hit(
             step.top,
-            f"{context.script.source(owner)} steps and nothing clears its gradients, only those of others",
+            f"{context.script.source(owner)} steps and nothing in this loop clears its gradients, only those of others",
             severity="warning",
             related=((loop, "the loop"), (zeros[0].top, "clears the gradients of another optimizer")),
         )

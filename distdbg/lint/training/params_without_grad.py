@@ -35,7 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
             if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1:
                 yield Hit(
                     layer,
-                    f"nothing uses `{name}` of {owner.name}: its parameters get no gradient",
+                    f"nothing in the files read here uses `{name}` of {owner.name}: its parameters get no gradient",
                     related=((wraps[0], "where the model is wrapped"),),
                 )
 

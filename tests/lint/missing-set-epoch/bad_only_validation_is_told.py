@@ -1,3 +1,4 @@
+import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 
@@ -12,3 +13,9 @@ def main(train_set, val_set, model, optimizer):
             optimizer.zero_grad()
             model(batch).backward()
             optimizer.step()
+
+
+if __name__ == "__main__":
+    layer = torch.nn.Linear(4, 1)
+    data = torch.randn(8, 4)
+    main(data, data, lambda batch: layer(batch).mean(), torch.optim.SGD(layer.parameters(), lr=0.1))

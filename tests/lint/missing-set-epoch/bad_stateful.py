@@ -1,3 +1,4 @@
+import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
@@ -11,3 +12,8 @@ def train(data, model, optimizer, epochs):
             model(batch).mean().backward()
             optimizer.step()
         print(epoch)
+
+
+if __name__ == "__main__":
+    layer = torch.nn.Linear(4, 1)
+    train(torch.randn(8, 4), layer, torch.optim.SGD(layer.parameters(), lr=0.1), 3)
