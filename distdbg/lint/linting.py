@@ -16,7 +16,7 @@ from distdbg.lint.script.modules import Joined, Modules
 from distdbg.lint.script.parsing import UnreadableScript, check_readable
 from distdbg.lint.script.script import Script, split_lines
 from distdbg.lint.script.words import met
-from distdbg.lint.script.work_limit import WorkLimit
+from distdbg.lint.script.work_limit import TookTooLong, WorkLimit
 from distdbg.model import Citation, Finding, FindingDoc, Severity
 
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
@@ -55,7 +55,8 @@ class FileRun:
 
     `uses` are the statements of other files that it was joined with, `calls` the functions in them that code of another
     file calls; `asked` the ids of the rules that ran, and were not turned away because nothing shows several ranks.
-    `consulted` are the files that all this depends on. `unreadable` says why there is no more.
+    `consulted` are the files that all this depends on. `unreadable` says why there is no more; if the file
+    `took_too_long`, that does not hold for another time.
     """
 
     path: str
@@ -65,6 +66,7 @@ class FileRun:
     asked: frozenset[str] = frozenset()
     consulted: frozenset[str] = frozenset()
     unreadable: str = ""
+    took_too_long: bool = False
 
     def judges(self, hit: FoundHit) -> bool:
         """Is its silence about the hit of a file that it uses a verdict? It must see what the hit cites, and a caller.
@@ -128,7 +130,8 @@ class FilesLinter:
                 return FileRun(path, consulted=own)
             return _run(self._modules, self._modules.joined(path), self._silences)
         except UnreadableScript as error:
-            return FileRun(path, consulted=own, unreadable=str(error))
+            took_too_long = isinstance(error, TookTooLong)
+            return FileRun(path, consulted=own, unreadable=str(error), took_too_long=took_too_long)
 
 
 def combined(runs: Iterable[FileRun], wanted: Collection[str] | None) -> dict[str, Linted | UnreadableScript]:

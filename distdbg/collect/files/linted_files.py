@@ -68,8 +68,8 @@ def lint_together(
     todo = [path for path in texts if path not in runs]
     for run in _runs(texts, todo):
         runs[run.path] = run
-        if run.unreadable:
-            known.pop(run.path, None)  # with more time it may be readable
+        if run.took_too_long:
+            known.pop(run.path, None)
             continue
         known[run.path] = _Kept(run, tuple((f, digests[f]) for f in sorted(run.consulted)))
     if place is not None and todo:

@@ -10,8 +10,12 @@ from distdbg.lint.script.parsing import UnreadableScript
 _CALLS_PER_LOOK = 64
 
 
+class TookTooLong(UnreadableScript):
+    """Another machine, or this one at another time, may read the same file."""
+
+
 class WorkLimit:
-    """Raises UnreadableScript from `check` once `clock` has advanced by `seconds` of CPU time since `restart`."""
+    """Raises TookTooLong from `check` once `clock` has advanced by `seconds` of CPU time since `restart`."""
 
     def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
@@ -24,4 +28,4 @@ class WorkLimit:
     def check(self) -> None:
         self._calls += 1
         if not self._calls % _CALLS_PER_LOOK and self._clock() > self._end:
-            raise UnreadableScript(f"it takes more than {self._seconds:g} s of CPU time")
+            raise TookTooLong(f"it takes more than {self._seconds:g} s of CPU time")
