@@ -13,4 +13,9 @@ def main(model, parameters, loader, optimizer):
 
 if __name__ == "__main__":
     layer = torch.nn.Linear(4, 1)
-    main(lambda x: layer(x).mean(), [*layer.parameters()], [torch.randn(8, 4)] * 3, torch.optim.SGD(layer.parameters(), lr=0.1))
+    main(
+        lambda x: layer(x).mean(),
+        [*layer.parameters()],
+        [torch.randn(8, 4)] * 3,
+        torch.optim.SGD(layer.parameters(), lr=0.1),
+    )
