@@ -152,6 +152,12 @@ def why_not_trusted(folder: str | os.PathLike[str]) -> str:
     return "every user may write to it" if mode & stat.S_IWOTH and not mode & stat.S_ISVTX else ""
 
 
+def refuse_linked_folder(folder: str | os.PathLike[str]) -> None:
+    """Raises OSError if it is a link: files that are written there would leave the run directory."""
+    if os.path.islink(folder):
+        raise NotADirectoryError(0, "it is a symbolic link", os.fspath(folder))
+
+
 def refuse_foreign_folder(folder: str | os.PathLike[str]) -> None:
     """Raises OSError where it is a link, or not this user's own."""
     status = os.lstat(folder)

@@ -167,9 +167,13 @@ def _nowhere() -> bool:
 
 
 def _say(error: DistdbgError) -> None:
+    from distdbg.collect.runs.known_secrets import known_secrets
+    from distdbg.hidden_values import HiddenValues
+
+    hidden = HiddenValues(known=known_secrets())
     first = click.style("distdbg: ", fg="red", bold=True)
-    click.echo(f"{first}{shortened(clean(error.message))}", err=True)
-    click.echo(f"         {clean(error.remedy)}", err=True)
+    click.echo(f"{first}{shortened(clean(hidden.mask(error.message)))}", err=True)
+    click.echo(f"         {clean(hidden.mask(error.remedy))}", err=True)
 
 
 def _own_error(error: Exception, command: str) -> int:

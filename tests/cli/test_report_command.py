@@ -135,3 +135,11 @@ def test_one_finding_is_documented():
 def test_a_typo_gets_the_nearest_id():
     error = call(findings, "rank-kiled").exception
     assert isinstance(error, UsageError) and "rank-killed" in error.remedy
+
+
+def test_no_report_is_written_through_a_link(failed, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (failed.dir.path / "report").symlink_to(outside)
+    result = call(report, failed.dir.path)
+    assert result.exit_code == 10 and "symbolic link" in result.output and not list(outside.iterdir())

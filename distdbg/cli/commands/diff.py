@@ -54,6 +54,8 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
                 raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
             sides.append((evidence, build_report(evidence)))
     found = compare(*sides)
+    for evidence, _ in sides:
+        found = evidence.hidden.mask_all(found)
     if html_path is not None:
         from distdbg.report.page.comparison_page import comparison_page
 

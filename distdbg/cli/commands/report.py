@@ -17,7 +17,7 @@ from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
 
 
-@exits({**JUDGES, EXIT_REFUSED: "no bundle, because secrets of the job could be left in it"})
+@exits({**JUDGES, EXIT_REFUSED: "a secret could be left in the bundle"})
 @examples(
     "distdbg report", "distdbg report --html verdict.html distdbg-runs/latest", "distdbg report --bundle ticket.zip"
 )

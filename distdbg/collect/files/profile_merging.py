@@ -17,7 +17,7 @@ from distdbg.evidence.trace.clock import Collectives, HostClock, host_clock
 from distdbg.evidence.trace.marks import HEADER
 from distdbg.evidence.trace.merge import Renumbering, TraceSlot
 from distdbg.evidence.trace.text import NoTrace, TraceSplitter
-from distdbg.whole_file import WholeFile, make_private_folder
+from distdbg.whole_file import WholeFile, make_private_folder, refuse_linked_folder
 
 #: Events that are written together; ten times as many leave the processor's cache, and take a sixth longer.
 _BATCH = 100
@@ -59,6 +59,7 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
     start = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, HEADER: about}
     try:
         make_private_folder(target.parent)
+        refuse_linked_folder(target.parent)
         with WholeFile(target) as file, _TraceWriter(file, start) as writer:
             for index, head in enumerate(heads):
                 say(f"merging rank {head.trace.rank}, {index + 1} of {len(heads)}")

@@ -11,13 +11,14 @@ from distdbg.report.page.renderer import PageRenderer
 from distdbg.report.run_document import run_document
 from distdbg.report.text.renderer import TextRenderer
 from distdbg.rundir import RunDir
-from distdbg.whole_file import make_private_folder, write_whole
+from distdbg.whole_file import make_private_folder, refuse_linked_folder, write_whole
 
 
 def write_report(run: RunDir, report: Report, evidence: RunEvidence) -> None:
     """report.json, report.txt and report.html. Raises OSError if the directory cannot be written, or is not ours."""
     run.refuse_foreign()
     make_private_folder(run.report_json.parent)
+    refuse_linked_folder(run.report_json.parent)
     for name, text in report_forms(report, evidence):
         write_whole(run.report_json.with_name(name), text)
 
