@@ -182,6 +182,19 @@ ENTRIES = (
         source="https://man7.org/linux/man-pages/man7/signal.7.html",
     ),
     FindingDoc(
+        id="restart-blocked",
+        severity="warning",
+        title="torchrun could not start the ranks again, because another node had finished",
+        meaning="With --max-restarts torchrun starts the ranks of all nodes again after a failure. If the ranks of a "
+        "node have already ended with exit code 0, its torchrun takes no part in a restart: both wait for each other, "
+        "without any message, until torchrun's exit barrier times out (300 s).",
+        how_seen="All ranks of a node ended with exit code 0, a rank of another node failed, that node's torchrun may "
+        "make restarts, and it went on for more than 10 s after its last rank had ended, without an attempt.",
+        remedy="Let the ranks wait for each other before they end (`torch.distributed.barrier()` before "
+        "`destroy_process_group()`), so that no node finishes before the others.",
+        source="https://docs.pytorch.org/docs/stable/elastic/agent.html",
+    ),
+    FindingDoc(
         id="restarted",
         severity="warning",
         title="the ranks were started more than once",

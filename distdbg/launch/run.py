@@ -21,7 +21,7 @@ from distdbg.launch.io.journal import Journal
 from distdbg.launch.live.console import Console, Show
 from distdbg.launch.live.explain import explain
 from distdbg.launch.live.on_finding import tell_finding
-from distdbg.launch.live.remarks import LintInPassing, Remarks
+from distdbg.launch.live.remarks import BlockedRestart, LintInPassing, Remarks
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView
 from distdbg.launch.plan.job_record import complete_later, job_record, write_job
@@ -86,6 +86,7 @@ def _follow(
     view = LiveView(state, run.id) if live else PlainView(state)
     hang = HangWatch(settings, run, state, journal, view)
     stragglers, remarks = StragglerWatch(journal), Remarks()
+    blocked = BlockedRestart(settings.torchrun.get("max-restarts", ""))
     # on this machine it is no file system that takes its time
     showing = WriteDelay(run, journal, view.say if plan.place.remote else lambda _sentence: None)
 
@@ -117,8 +118,9 @@ def _follow(
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
 
     def turn() -> None:
-        for remark in lint.remarks():
-            view.say(remark)
+        for remark in (*lint.remarks(), blocked.look(state)):
+            if remark:
+                view.say(remark)
         showing.tick()
         hang.tick(view.tick(console.poll()))
 

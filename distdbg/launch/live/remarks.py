@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistdbgError
+from distdbg.model import fold_ranks
+
+if TYPE_CHECKING:
+    from distdbg.launch.live.state import RunState
 
 _STOPPED = {
     "rank-stopped": "rank {rank} was stopped (SIGSTOP, Ctrl-Z): the others will wait for it until it gets SIGCONT",
@@ -16,6 +21,8 @@ _STOPPED = {
 }
 _CLOSED = "py-spy may not sample the ranks, so a rank that hangs must write its stack itself: "
 _MOST = 3
+#: Seconds that torchrun may take to start the ranks again, or to end.
+_BLOCKED_S = 15.0
 
 
 class Remarks:
@@ -33,6 +40,32 @@ class Remarks:
             self._refusals.add(because)
             return _CLOSED + because
         return ""
+
+
+class BlockedRestart:
+    """Notices that torchrun waits for a restart that a finished node does not join."""
+
+    def __init__(self, max_restarts: str) -> None:
+        self._may_restart = max_restarts.isdecimal() and int(max_restarts) > 0
+        self._since: float | None = None
+
+    def look(self, state: RunState) -> str:
+        """Return a sentence once it has lasted, or nothing. Called in each turn while agents live."""
+        nodes: dict[int, set[str]] = {}
+        for rank in state.ranks.values():
+            nodes.setdefault(rank.node_rank, set()).add(rank.state)
+        finished = [node for node, states in nodes.items() if states == {"finished"}]
+        failed = [node for node, states in nodes.items() if "failed" in states]
+        ended = all(states <= {"finished", "failed", "stopped"} for states in nodes.values())
+        if not (self._may_restart and ended and finished and failed):
+            self._since = None
+            return ""
+        self._since = self._since or time.monotonic()
+        if time.monotonic() - self._since < _BLOCKED_S:
+            return ""
+        self._may_restart = False
+        return (f"torchrun on node {fold_ranks(failed)} waits to start its ranks again, but node "
+                f"{fold_ranks(finished)} has finished and does not join: torchrun gives up after 300 s")  # fmt: skip
 
 
 class LintInPassing:

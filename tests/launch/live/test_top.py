@@ -162,6 +162,7 @@ def test_a_nodes_line_names_the_worst_and_counts_the_others():
 
 def test_the_command(distdbg, tmp_path):
     run = MadeRun(tmp_path / "distdbg-runs")
+    run.dir.job.write_text(json.dumps(run.job() | {"launcher": None}))  # top ends: nobody knows whether it lives
     run.exits(3, -9)
     once = distdbg("top", "--once")
     assert once.code == 0 and "failed with exit code -9" in once.out.splitlines()[2], once
