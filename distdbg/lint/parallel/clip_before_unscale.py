@@ -146,7 +146,7 @@ class _Unscaling:
     def _is_caught(self, step: ast.AST) -> bool:
         """May a handler in a loop go on after an exception between the insertion and the update?"""
         return any(
-            isinstance(outer, ast.Try) and outer.handlers and self._script.loops_around(outer)
+            getattr(outer, "handlers", None) and self._script.loops_around(outer)
             for way in self._context.values.ways_to(step)
             for outer in self._script.above(way)
         )

@@ -50,6 +50,17 @@ def test_many_are_counted(tmp_path):
     )
 
 
+def test_errors_come_before_warnings_if_some_are_left_out(tmp_path):
+    clips = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" * 4
+    text = (
+        "import torch\nimport torch.distributed as dist\n\n\ndef train(model, loader, optimizer):\n"
+        "    scaler = torch.amp.GradScaler()\n    for x in loader:\n        optimizer.zero_grad()\n"
+        f"        scaler.scale(model(x)).backward()\n{clips}        scaler.step(optimizer)\n        scaler.update()\n"
+    )
+    lines = remarks_on(script(tmp_path, text + WRONG))
+    assert lines[0].endswith("[rank-conditional-collective]") and lines[1].endswith("[clip-before-unscale]")
+
+
 @pytest.mark.parametrize(
     ("text", "modes"),
     [
