@@ -74,3 +74,18 @@ def test_table_of_collectives_marks_begun_but_unrecorded(two_ranks):
     assert cells == {"0": "[a]", "5": "?"}
     (drawing,), _ = draw_groups(timelines, culprits)
     assert ["not begun" in bar.title for row in drawing.rows for bar in row.bars] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("gpu-17:88120:88233 [3] socket.h:427 NCCL WARN Net : Connect to 172.22.0.4<52207> failed : refused\n", None),
+        (RAISED.replace("Tr", "[rank3]: Tr").replace("Va", "[rank3]: Va"), None),
+        ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED ***\nsrun: error: n1: task 3: Exited with exit code 9\n", 9),
+    ],
+    ids=["a lost connection", "an exception", "an exit code"],
+)
+def test_an_exit_code_is_stated_only_if_a_line_has_it(tmp_path, text, code):
+    path = tmp_path / "job.log"
+    path.write_text(text)
+    assert build_report(load([path])).exit_code == code

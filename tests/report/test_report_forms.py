@@ -165,6 +165,16 @@ def test_page_holds_what_a_person_looks_for(tmp_path):
     assert "***" in text  # what job.json masks stays masked
 
 
+def test_page_marks_a_possible_cause_apart_from_a_root_cause(tmp_path):
+    run = failed(tmp_path)
+    report, evidence = run.report(), run.evidence()
+    (cause, *others) = report.findings
+    possible = replace(report, findings=(replace(cause, confidence="possible"), *others))
+    page, doubtful = (PageRenderer().render(run_document(r, evidence, whole=True)) for r in (report, possible))
+    assert "root cause" in page and "possible cause" not in page
+    assert "root cause" not in doubtful and "possible cause" in doubtful
+
+
 def test_crowd_is_folded_with_the_outlier_first(tmp_path):
     run = crowd(tmp_path)
     text = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
