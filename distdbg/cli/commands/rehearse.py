@@ -164,6 +164,10 @@ def command(
     if setup_only:
         click.echo(str(_set_up()))
         return
+    if program:
+        from distdbg.rehearse.launchers import refuse_launcher
+
+        refuse_launcher(program, is_module=bool(options.get("torchrun_module")))
     job = _Job(gpu_memory, values, ranks, program, options, quiet=as_json or fit is not None)
     if fit is not None:
         sys.exit(_search(job, fit, gpus, as_json=as_json))
