@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 Operation = TypeVar("Operation", bound=Hashable)
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step(Generic[Operation]):
     """`rank` enqueues `first` before `then`."""
 
     rank: int
-    first: Hashable
-    then: Hashable
+    first: Operation
+    then: Operation
 
 
-def find_crossing(orders: Mapping[int, Sequence[Operation]]) -> list[Step]:
+def find_crossing(orders: Mapping[int, Sequence[Operation]]) -> list[Step[Operation]]:
     """Return a shortest cycle through the first operation that is in one; empty if the orders agree.
 
     `orders` has the operations of each rank in its own order. Two ranks need not share two groups: in a mesh, where
@@ -54,13 +56,13 @@ def _in_cycles(orders: Mapping[int, Sequence[Operation]]) -> Collection[Operatio
     return left
 
 
-def _shortest_cycle(start: Operation, orders: Mapping[int, Sequence[Operation]]) -> list[Step]:
+def _shortest_cycle(start: Operation, orders: Mapping[int, Sequence[Operation]]) -> list[Step[Operation]]:
     """From `start` to itself with as few changes of the rank as possible; empty if there is none."""
     places: dict[Operation, list[tuple[int, int]]] = defaultdict(list)
     for rank, order in orders.items():
         for place, one in enumerate(order):
             places[one].append((rank, place))
-    reached: dict[Operation, Step] = {}
+    reached: dict[Operation, Step[Operation]] = {}
     unseen = {rank: len(order) for rank, order in orders.items()}  # from this place on all operations are reached
     queue = deque([start])
     while queue and start not in reached:
@@ -71,7 +73,7 @@ def _shortest_cycle(start: Operation, orders: Mapping[int, Sequence[Operation]])
                     reached[then] = Step(rank, one, then)
                     queue.append(then)
             unseen[rank] = min(unseen[rank], place + 1)
-    cycle: list[Step] = []
+    cycle: list[Step[Operation]] = []
     while start in reached and (not cycle or cycle[-1].first != start):
-        cycle.append(reached[cycle[-1].first if cycle else start])  # type: ignore[index]
+        cycle.append(reached[cycle[-1].first if cycle else start])
     return cycle[::-1]

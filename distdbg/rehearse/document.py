@@ -24,7 +24,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LIMITS = (
     "Not modelled: time, overlap, the speed of links. Kernels compute nothing unless --values is given, so that what "
     "depends on a value (a loss, a mask, a sampled token) is arbitrary. Beside torch's own memory a device has 512 MiB "
-    "for the context and 256 MiB for each communicator; workspaces of cuBLAS and cuDNN are missing."
+    "for the context and 256 MiB for each communicator; what other libraries allocate themselves is missing."
 )
 
 
@@ -81,14 +81,27 @@ def fit_document(fit: Fit, tries: Sequence[Try]) -> Document:
 
 
 def _may_be_ours(run: RehearsedRun) -> Iterator[Section]:
-    """A job that hung after its ranks read values may have gone different ways on them only here."""
-    if run.report.outcome == "hung" and run.branches:
-        places = ", ".join(dict.fromkeys(one.where.rpartition("/")[2] for one in run.branches[:3]))
+    """Warn if a rehearsal alone may hang or fail so: by values that no device has computed."""
+    deciding = run.branches[:3] if run.report.outcome == "hung" else _branches_that_failed(run)
+    if deciding:
+        places = ", ".join(dict.fromkeys(one.where.rpartition("/")[2] for one in deciding))
+        what = "hang" if run.report.outcome == "hung" else "failure"
         words = (
-            f"This hang can be one of the rehearsal alone: ranks decided by values that no device has computed "
+            f"This {what} can be one of the rehearsal alone: ranks decided by values that no device has computed "
             f"({places}), each for itself. Run it with --values, with a small model, to know."
         )
         yield Section("", (Paragraph(words, "strong"),))
+
+
+def _branches_that_failed(run: RehearsedRun) -> Sequence[ValueBranch]:
+    """The conditions in a line that a finding of severity error cites, such as an assert."""
+    cited = {
+        (citation.where or "").partition(" in ")[0]
+        for finding in run.report.findings
+        if finding.severity == "error"
+        for citation in finding.evidence
+    }
+    return [one for one in run.branches if one.where.rpartition("/")[2] in cited]
 
 
 def _chosen(chosen: ChosenRanks) -> str:

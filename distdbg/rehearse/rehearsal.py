@@ -218,8 +218,9 @@ def crossed_order(members: Members) -> str:
     orders = {rank: sorted(own, key=lambda key: own[key].at) for rank, own in sorted(enqueued.items())}
     cycle = find_crossing(orders)
     return "; ".join(
-        f"rank {rank} enqueues {_numbered(first, enqueued[rank])} before {_numbered(then, enqueued[rank])}"
-        for rank, first, then in cycle[:_MAX_CYCLE_STEPS]
+        f"rank {step.rank} enqueues {_numbered(step.first, enqueued[step.rank])} before "
+        f"{_numbered(step.then, enqueued[step.rank])}"
+        for step in cycle[:_MAX_CYCLE_STEPS]
     )
 
 

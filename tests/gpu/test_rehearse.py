@@ -116,6 +116,25 @@ def test_peak_of_a_script_without_an_optimizer(rehearse):
     assert 512 << 20 <= kinds["peak"] <= peak["allocated"] and sum(kinds["kinds"].values()) == kinds["peak"], kinds
 
 
+@pytest.mark.parametrize(("gpu", "capability", "workspaces"), [("h100", (9, 0), 64 << 20), ("a100", (8, 0), 16 << 20)])
+def test_kinds_of_gpus_and_cublas_workspaces(rehearse, gpu, capability, workspaces):
+    """torch gives cuBLAS a workspace of 32 MiB on Hopper and 8 on Ampere, and another one to cublasLt."""
+    script = (
+        "import torch\n"
+        f"assert torch.cuda.get_device_capability() == {capability}\n"
+        "model = torch.nn.Linear(64, 64).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for step in range(3):\n"
+        "    model(torch.randn(8, 64, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done, report = rehearse(script, "--gpus", "1", "--gpu", gpu)
+    (kinds,) = report["rehearsal"]["kinds"]
+    assert done.code == 0, done
+    assert workspaces <= kinds["kinds"]["workspace"] < workspaces + (1 << 20), kinds
+    assert sum(kinds["kinds"].values()) - kinds["kinds"]["workspace"] < 1 << 20, kinds
+
+
 @pytest.mark.parametrize("kept", ["dcp", "files of ranks"])
 def test_a_checkpoint_is_resumed_on_more_ranks(rehearse, tmp_path, kept):
     """DCP shards it again. A file of each rank is not there for a rank that was not there."""

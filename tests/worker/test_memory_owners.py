@@ -109,7 +109,7 @@ def test_nothing_is_kept_changed_or_said(net):
 def test_they_stand_in_the_snapshot_and_one_without_them_is_better_than_none(session, cuda, monkeypatch, tmp_path):  # noqa: F811
     cuda.begin()
     SnapshotWriter(session, None).take("step")
-    monkeypatch.setattr(owners, "owners", lambda: 1 / 0)
+    monkeypatch.setattr(owners, "owners", lambda **_: 1 / 0)
     SnapshotWriter(session, None).take("asked")
     files = [reported["files"][0]["file"] for reported in session.said("snapshot")]
     written = [pickle.loads(gzip.decompress((tmp_path / file).read_bytes())) for file in files]

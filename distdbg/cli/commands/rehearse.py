@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
 from distdbg.model import unfold_ranks
 from distdbg.rehearse.fitting import GPUS, Fit
+from distdbg.rehearse.gpu_box.gpus import DEFAULT, GpuKind
+from distdbg.rehearse.gpu_box.gpus import GPUS as GPU_KINDS
 
 if TYPE_CHECKING:
     from distdbg.rundir import RunDir
@@ -109,7 +112,19 @@ class RehearseCommand(LaunchCommand):
             formatter.write_dl(launchs)
 
 
-_OWN = ("gpus", "gpu_memory", "ranks", "fit", "resume", "resume_with", "values", "setup_only", "as_json", "nodes")
+_OWN = (
+    "gpus",
+    "gpu",
+    "gpu_memory",
+    "ranks",
+    "fit",
+    "resume",
+    "resume_with",
+    "values",
+    "setup_only",
+    "as_json",
+    "nodes",
+)
 
 
 @exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
@@ -125,7 +140,8 @@ _OWN = ("gpus", "gpu_memory", "ranks", "fit", "resume", "resume_with", "values",
 @click.option(
     "--gpus", type=click.IntRange(1, _MOST_GPUS), default=8, show_default=True, help="GPUs of each node, a rank each."
 )
-@click.option("--gpu-memory", type=Size(), default="80GiB", show_default=True, help="Memory of each GPU.")
+@click.option("--gpu", type=click.Choice(list(GPU_KINDS)), default=DEFAULT, show_default=True, help="Kind of the GPUs.")
+@click.option("--gpu-memory", type=Size(), help="Memory of each GPU.  [default: what its kind has]")
 @click.option(
     "--ranks",
     type=Ranks(),
@@ -145,8 +161,8 @@ _OWN = ("gpus", "gpu_memory", "ranks", "fit", "resume", "resume_with", "values",
 @click.option("--setup", "setup_only", is_flag=True, help="Set up the simulated devices, say where, and exit.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `rehearsal`).")
 def command(
-    gpus: int, gpu_memory: int, *, ranks: Which | None, fit: Fit | None, resume: int | None, resume_with: str,
-    values: bool, setup_only: bool, as_json: bool, program: tuple[str, ...],
+    gpus: int, gpu: str, gpu_memory: int | None, *, ranks: Which | None, fit: Fit | None, resume: int | None,
+    resume_with: str, values: bool, setup_only: bool, as_json: bool, program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Run SCRIPT on simulated GPUs: whether it fits, what fills them, and which collectives each step has.
@@ -168,7 +184,8 @@ def command(
         from distdbg.rehearse.launchers import refuse_launcher
 
         refuse_launcher(program, is_module=bool(options.get("torchrun_module")))
-    job = _Job(gpu_memory, values, ranks, program, options, quiet=as_json or fit is not None)
+    kind = replace(GPU_KINDS[gpu], memory=gpu_memory or GPU_KINDS[gpu].memory)
+    job = _Job((gpu, kind), values, ranks, program, options, quiet=as_json or fit is not None)
     if fit is not None:
         sys.exit(_search(job, fit, gpus, as_json=as_json))
     code, run = job.rehearse(gpus, program)
@@ -191,10 +208,10 @@ class _Job:
     """A script that is rehearsed once or several times on devices of one size. Raises what a launch would raise."""
 
     def __init__(
-        self, memory: int, values: bool, ranks: Which | None, program: tuple[str, ...],
+        self, kind: tuple[str, GpuKind], values: bool, ranks: Which | None, program: tuple[str, ...],
         options: dict[str, Any], *, quiet: bool,
     ) -> None:  # fmt: skip
-        self._memory, self._values, self._ranks, self.program = memory, values, ranks, program
+        (self._label, self._kind), self._values, self._ranks, self.program = kind, values, ranks, program
         self._chosen: dict[int, tuple[int, ...]] = {}
         self._runs = 0
         given = {**options, "memory": True, "memory_steps": options["memory_steps"] or _SNAPSHOT_STEPS}
@@ -252,13 +269,19 @@ class _Job:
         for name in ("CUDA_VISIBLE_DEVICES", chosen_ranks.VARIABLE, "GPU_BOX_REAL", "GPU_BOX_GROUPS"):
             os.environ.pop(name, None)
         os.environ |= {"DISTDBG_KEEP_OPERATIONS": "on", "DISTDBG_VALUE_READS": "off" if self._values else "on"}
-        size, values = str(self._memory), self._values
+        size, values = str(self._kind.memory), self._values
         options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
         if ranks:
             os.environ[chosen_ranks.VARIABLE] = chosen_ranks.ChosenRanks(self._nodes, gpus, ranks).text
             options |= {"nodes": "1", "torchrun_nnodes": None, "torchrun_nproc_per_node": str(len(ranks))}
         options["run_dir"] = None if groups else self._run_dir()
-        given: dict[str, Any] = {"devices": gpus, "memory": size, "values": values, "shadow": values}
+        given: dict[str, Any] = {
+            "kind": self._kind,
+            "devices": gpus,
+            "memory": size,
+            "values": values,
+            "shadow": values,
+        }
         with gpu_box(_set_up(), real=ranks, groups=groups, **given) as box:
             os.environ.update(box.environment(self._paths))
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
@@ -272,7 +295,7 @@ class _Job:
     def devices(self, gpus: int) -> str:
         from distdbg.evidence.memory.answer import gib
 
-        return f"{self._nodes} x {gpus} GPUs of {gib(self._memory)}"
+        return f"{self._nodes} x {gpus} {self._label.upper()} GPUs of {gib(self._kind.memory)}"
 
 
 def _search(job: _Job, fit: Fit, gpus: int, *, as_json: bool) -> int:

@@ -15,11 +15,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distdbg.evidence.memory.answer import BUFFERS, GRADIENTS, OPTIMIZER_STATE, PARAMETERS
+from distdbg.evidence.memory.answer import BUFFERS, GRADIENTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
 
 #: Beside torch's own keys, which its tools look for by name.
 KEY = "distdbg"
-OWNED = (PARAMETERS, BUFFERS, GRADIENTS, OPTIMIZER_STATE)
+OWNED = (PARAMETERS, BUFFERS, GRADIENTS, OPTIMIZER_STATE, WORKSPACE)
 _MOST = 200_000
 _MOST_TEXT = 300
 #: What an allocator may give beyond what was asked for, and old files then tell.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.rehearse.gpu_box.build import HERE
+from distdbg.rehearse.gpu_box.gpus import DEFAULT, GPUS, GpuKind
 
 #: Folders of boxes: node-local shared memory, since pages of communicators are written all the time.
 SHARED_MEMORY = Path("/dev/shm")
@@ -43,6 +44,7 @@ class GpuBox:
     values: bool = True
     #: right values for programs that look at values, slowly: gpu_box_shadow.py
     shadow: bool = False
+    kind: GpuKind = GPUS[DEFAULT]
     #: The ranks that are processes, where not all are. The other members of a communicator do as the first of these.
     real: tuple[int, ...] = ()
     #: Where to write the groups that the job forms: a process then ends at its first backward pass.
@@ -57,6 +59,8 @@ class GpuBox:
         found = {name: os.pathsep.join(filter(None, (path, base.get(name)))) for name, path in paths.items()}
         found |= {"GPU_BOX_DIR": str(self.folder), "GPU_BOX_DEVICES": str(self.devices), "GPU_BOX_MEMORY": self.memory}
         found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_SHADOW": str(int(self.shadow))}
+        attributes = ",".join(f"{number}={value}" for number, value in self.kind.attributes.items())
+        found |= {"GPU_BOX_NAME": self.kind.name, "GPU_BOX_ATTRIBUTES": attributes}
         # Beyond 128 ranks torch would wait for identifiers of several of them.
         ones = ",".join(map(str, self.real))
         found |= {"GPU_BOX_REAL": ones, "TORCH_NCCL_RANKS_PER_ROOT": str(1 << 30)} if self.real else {}

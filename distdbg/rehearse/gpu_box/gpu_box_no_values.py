@@ -9,11 +9,13 @@ build.py puts this file beside gpu_box_shadow.py.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -21,8 +23,33 @@ def begin() -> None:
     if os.environ.get("GPU_BOX_VALUES") == "0":
         _find_nothing_wrong()
         _bound_sizes()
+    _name_workspaces()
     init: Any = sys.modules["torch.nn.init"]
     init._no_grad_trunc_normal_ = _in_one_round(init._no_grad_trunc_normal_)
+
+
+def _name_workspaces() -> None:
+    """Add to a snapshot of memory which blocks torch has given to cuBLAS: device, address, bytes."""
+    memory: Any = sys.modules["torch.cuda.memory"]
+    snapshot, library = memory._snapshot, ctypes.CDLL("libgpubox.so")
+    library.gpuBoxIsWorkspace.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    torch_cuda = ctypes.CDLL(str(Path(sys.modules["torch"].__file__ or "").parent / "lib" / "libtorch_cuda.so"))
+    # An older torch allocates one for each product of cublasLt, and frees it at once.
+    kinds = (0, 1) if hasattr(torch_cuda, "_ZN2at4cuda22getCUDABlasLtWorkspaceEv") else (0,)
+
+    @functools.wraps(snapshot)
+    def with_workspaces(*args: Any, **kwargs: Any) -> Any:
+        found = snapshot(*args, **kwargs)
+        found["gpu_box_workspaces"] = [
+            (segment["device"], block["address"], block.get("requested_size", block["size"]))
+            for segment in found["segments"]
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+            and any(library.gpuBoxIsWorkspace(kind, block["address"]) for kind in kinds)
+        ]
+        return found
+
+    memory._snapshot = with_workspaces
 
 
 def _find_nothing_wrong() -> None:

@@ -69,7 +69,7 @@ ATTRIBUTES = {
     102: 1,
 }  # fmt: skip
 #: cudaDeviceProp: type, name (with a length), and what an H100 SXM has; `12 only` is left out of CUDA 13. Limits of
-#: textures and surfaces are left out: `limits` has their room.
+#: textures and surfaces are left out: `limits` has their room. `@75` is the attribute of that number.
 DEVICE_PROPERTIES = """
 char name[256]
 char uuid[16]
@@ -85,12 +85,12 @@ int max_threads_dim[3] = 1024, 1024, 64
 int max_grid[3] = 2147483647, 65535, 65535
 int clock_rate                      12 only
 size_t constant_memory = 65536
-int major = 9
-int minor
+int major = @75
+int minor = @76
 size_t texture_alignment = 512
 size_t texture_pitch_alignment
 int device_overlap                  12 only
-int multi_processors = 132
+int multi_processors = @16
 int exec_timeout                    12 only
 int integrated
 int can_map_host = 1
@@ -108,13 +108,13 @@ int async_engines = 3
 int unified_addressing = 1
 int memory_clock_rate               12 only
 int memory_bus_width = 5120
-int l2_bytes = 52428800
+int l2_bytes = @38
 int l2_persisting
-int max_threads_per_processor = 2048
+int max_threads_per_processor = @39
 int stream_priorities = 1
 int l1_global = 1
 int l1_local = 1
-size_t shared_per_processor = 233472
+size_t shared_per_processor = @81
 int registers_per_processor = 65536
 int managed_memory = 1
 int multi_gpu_board
@@ -127,7 +127,7 @@ int preemption
 int host_pointer_registered
 int cooperative_launch = 1
 int cooperative_multi_device        12 only
-size_t shared_per_block_optin = 232448
+size_t shared_per_block_optin = @97
 int host_page_tables
 int direct_managed
 int max_blocks_per_processor = 32
@@ -198,6 +198,24 @@ WARN = {
 }
 
 
+#: The attributes of the device; GPU_BOX_ATTRIBUTES (`75=8,76=0`) has those of another kind than an H100.
+_ATTRIBUTE_OF = """inline int attribute_of(int number) {
+  static const auto* all = [] {
+    auto* known = new std::map<int, int>{%s};
+    for (const char* at = getenv("GPU_BOX_ATTRIBUTES"); at && *at;) {
+      char* end;
+      long other = strtol(at, &end, 10);
+      if (*end != '=') break;
+      (*known)[int(other)] = int(strtol(end + 1, &end, 10));
+      at = *end == ',' ? end + 1 : "";
+    }
+    return known;
+  }();
+  auto found = all->find(number);
+  return found == all->end() ? 0 : found->second;
+}"""
+
+
 def header(cuda_version: int) -> str:
     """tables.h: the tables as C++, for a version as CUDA writes it (13000 for 13.0)."""
     fields, values = [], []
@@ -208,6 +226,7 @@ def header(cuda_version: int) -> str:
         if only_12 and cuda_version >= 13000:
             continue
         fields.append(f"{kind} {name}{f'[{length}]' if length else ''};")
+        value = re.sub(r"@(\d+)", r"attribute_of(\1)", value or "")
         each = value.split(", ") if value and length else [value] if value else []
         values += [f"p->{name}{f'[{i}]' if length else ''} = {one};" for i, one in enumerate(each)]
     subsystems = sorted({name for names, _ in INFO.values() for name in names.split()} - {"ALL"})
@@ -218,8 +237,7 @@ def header(cuda_version: int) -> str:
         "struct { int code; const char *name, *text; } const kCudaErrors[] =": [
             _row(number, name, text) for number, (_, name, text) in CUDA_ERRORS.items()
         ],
-        "} struct { int number, value; } const kAttributes[] =": [_row(*row) for row in ATTRIBUTES.items()],
-        "namespace nccl { enum Op : int": [f"k{name}" for name in OPERATIONS],
+        "} namespace nccl { enum Op : int": [f"k{name}" for name in OPERATIONS],
         "const char* const kOpNames[] =": [_quoted(name) for name in OPERATIONS],
         "} enum ncclResult_t": [name for name, _ in NCCL_RESULTS],
         "const char* const kNcclResults[] =": [_quoted(text) for _, text in NCCL_RESULTS],
@@ -238,8 +256,9 @@ def header(cuda_version: int) -> str:
     }
     return "\n".join(
         [
-            "// Written by tables.py.\n#pragma once\n#include <cstddef>",
+            "// Written by tables.py.\n#pragma once\n#include <cstddef>\n#include <cstdlib>\n#include <map>",
             f'constexpr const char* kNcclVersion = "{NCCL_VERSION}";',
+            _ATTRIBUTE_OF % ", ".join(_row(*row) for row in ATTRIBUTES.items()),
             f"struct DeviceProp {{ {' '.join(fields)} }};",
             f"inline void set_properties(DeviceProp* p) {{ {' '.join(values)} }}",
             *(f"{begin} {{ {', '.join(rows)} }};" for begin, rows in parts.items()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from distdbg.worker.memory.live import Untouched, instances_of, roots
@@ -18,8 +18,11 @@ KEY, SCHEMA = "distdbg", "distdbg.owners/1"
 _MOST_BLOCKS, _MOST_CLASSES, _MOST_PATHS = 50_000, 400, 8
 
 
-def owners(device: str = "cuda") -> dict[str, object]:
-    """In plain containers, for a pickle; empty without torch. Raises where it cannot read an object."""
+def owners(device: str = "cuda", workspaces: Iterable[tuple[int, int, int]] = ()) -> dict[str, object]:
+    """In plain containers, for a pickle; empty without torch. Raises where it cannot read an object.
+
+    `workspaces` are libraries' own buffers: device, address, bytes.
+    """
     nn, optim = sys.modules.get("torch.nn"), sys.modules.get("torch.optim")
     if nn is None or optim is None:
         return {}
@@ -35,6 +38,7 @@ def owners(device: str = "cuda") -> dict[str, object]:
             found.model(inner_of(root), before)
         for optimizer in optimizers:
             found.optimizer(optimizer)
+    found.workspaces(workspaces)
     return {"schema": SCHEMA, "left_out": found.left_out, "blocks": found.blocks(), "forwards": found.forwards()}
 
 
@@ -83,6 +87,10 @@ class _AddressOwners:
             for name, value in list(state.items()) if type(state) is dict else ():
                 if hasattr(value, "untyped_storage"):
                     self._add("optimizer state", f"{name} of {of}", value)
+
+    def workspaces(self, workspaces: Iterable[tuple[int, int, int]]) -> None:
+        for number, address, size in workspaces:
+            self._blocks.setdefault((number, address), [size, "workspace", "cuBLAS", 1])
 
     def _add(self, kind: str, name: str, tensor: Any) -> None:
         try:

@@ -84,8 +84,9 @@ class SnapshotWriter:
             from distdbg.worker.memory import owners
 
             snapshot = device.memory._snapshot()
+            workspaces = snapshot.pop("gpu_box_workspaces", ())  # simulated devices know those of cuBLAS
             try:
-                snapshot[owners.KEY] = owners.owners()
+                snapshot[owners.KEY] = owners.owners(workspaces=workspaces)
             except Exception as error:  # a file without names is better than none
                 snapshot[owners.KEY] = {"because": repr(error)}
             files.append(self._write(f"{stem}.pickle.gz", dumps(snapshot)))

@@ -4,6 +4,7 @@
 //   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster. Where there is none: no devices
 //   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, `--node-rank N` of the command line, 0)
 //   GPU_BOX_DEVICES  devices of a node            GPU_BOX_MEMORY   bytes of each (suffixes K, M, G)
+//   GPU_BOX_NAME     of the devices               GPU_BOX_ATTRIBUTES   75=8,76=0: what they have (cudaDeviceAttr)
 //   GPU_BOX_CONTEXT  bytes of a CUDA context      GPU_BOX_COMM     bytes of an NCCL communicator
 //   GPU_BOX_ALONE    1: the other ranks of each communicator are not there, and do as this one does
 //   GPU_BOX_VALUES   0: only up to 64 KiB at once are moved or filled on devices, so that their pages are not touched

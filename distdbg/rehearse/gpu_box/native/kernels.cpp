@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 using namespace box;
 cudaError_t result(cudaError_t e);  // runtime.cpp
@@ -110,4 +111,21 @@ API cudaError_t __cudaPopCallConfiguration(Dim3* grid, Dim3* block, size_t* shar
 }
 API cudaError_t cudaFuncGetAttributes(FuncAttributes* a, const void*) {
   return *a = {0, 0, 0, 1024, 32, 90, 90, 0, 232448}, kSuccess;
+}
+
+// ---- cuBLAS computes nothing. torch allocates its workspaces, and gives one to each handle, or to each product.
+static std::mutex workspaces_m;
+static std::unordered_set<void*> workspaces[2];  // of handles, of products
+static int note_workspace(int of_product, void* p) {
+  std::lock_guard<std::mutex> lock(workspaces_m);
+  return workspaces[of_product].insert(p), 0;
+}
+API int cublasSetWorkspace_v2(Handle, void* p, size_t) { return note_workspace(0, p); }
+API int cublasLtMatmul(Handle, Handle, void*, void*, Handle, void*, Handle, void*, void*, Handle, void*, Handle, void*,
+                       void* p, size_t, Handle) {
+  return note_workspace(1, p);
+}
+API int gpuBoxIsWorkspace(int of_product, void* p) {  // for snapshots of memory
+  std::lock_guard<std::mutex> lock(workspaces_m);
+  return int(workspaces[of_product].count(p));
 }

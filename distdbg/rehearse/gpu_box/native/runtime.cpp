@@ -68,9 +68,7 @@ API cudaError_t cudaGetDeviceProperties(DeviceProp* p, int d) {
 }
 API cudaError_t cudaDeviceGetAttribute(int* v, int attribute, int d) {
   CHECK_DEVICE(d);
-  *v = attribute == 33 ? physical(d) + 1 : 0;  // 33: the bus
-  for (auto& a : kAttributes)
-    if (a.number == attribute) *v = a.value;
+  *v = attribute == 33 ? physical(d) + 1 : attribute_of(attribute);  // 33: the bus
   return kSuccess;
 }
 API cudaError_t cudaDeviceGetPCIBusId(char* s, int n, int d) {
