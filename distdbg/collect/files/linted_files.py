@@ -43,7 +43,7 @@ _KEPT_CLASSES = {
     ("distdbg.model", "Finding"),
     ("builtins", "frozenset"),
 }
-#: Seconds of CPU time for one file with the files that it is joined with. Chosen, not measured: ordinary files take less than one.
+#: Seconds of CPU time for one file and the files that it is joined with. Chosen, not measured.
 MAX_CPU_S_PER_FILE = 30
 _linter: FilesLinter | None = None
 
