@@ -143,7 +143,8 @@ def test_the_watchdogs_lines_of_ranks_that_all_came_name_nobody(tmp_path):
     lines = [line for rank in range(3) for line in (timed_out(rank, 8), status(rank, 8, 8, 7))]
     (tmp_path / "job.log").write_text("\n".join([*lines, ""]))
     report = verdict(tmp_path / "job.log")
-    assert not report.verdict and any("preset hang" in unknown.because for unknown in report.unknown)
+    assert not report.verdict and any(unknown.decisive for unknown in report.unknown)
+    assert not any("every host" in unknown.because for unknown in report.unknown), "the log does not tell the job's size"
 
 
 NCCL = """node1:42:77 [0] NCCL INFO ncclCommInitRankConfig comm 0x5 rank 3 nranks 8 cudaDev 0 busId 1 - Init COMPLETE
