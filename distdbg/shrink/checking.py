@@ -63,14 +63,16 @@ class BegunChecks:
             rows=int(self.vocabulary[0]["from"]) if self.vocabulary else 0,
             origins=pickled.get("origins") or {piece.name: piece.source.name for piece in taken},
             sources=sorted(self.probe["modules"]) or pickled.get("sources", []),
+            cuts=self.probe["cuts"],
+            smoke=smoke,
         )
         if taken:
             found["weights"] = compared(self.source, self.folder, taken, everything=everything)
-        if smoke:
-            found["smoke_test"] = ask("smoke", small=str(self.folder), trust=self.trust)
         failed = {check: said for check, said in found.items() if said.startswith("fail")}
         if failed:
             check, said = next(iter(failed.items()))
+            lost = any(not kind["kept"] for stack in self.probe["stacks"] for kind in stack["kinds"])
+            other = "--layers auto, which keeps a layer of each kind" if lost else "--keep, --layers"
             raise Refused(f"the small model is not faithful: {check}: {said.removeprefix('fail: ')}",
-                          "Keep other layers (--keep, --layers); --no-verify writes it all the same.")  # fmt: skip
+                          f"Keep other layers ({other}); --no-verify writes it all the same.")  # fmt: skip
         return found

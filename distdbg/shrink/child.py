@@ -34,7 +34,6 @@ TASKS = {
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
     "layers": "distdbg.shrink.verify.task:begin_layers",
     "verify": "distdbg.shrink.verify.task:verify",
-    "smoke": "distdbg.shrink.verify.smoke:smoke",
     "costs": "distdbg.shrink.verify.task:costs",
 }
 

@@ -21,6 +21,9 @@ _OF_A_LAYER = {
 _OTHERS = "each_layer"
 #: checks of what was written -> what is true of it then; "{}" is what the check says beside `pass`
 _OF_THE_FILES = {
+    "outputs": "its outputs are those of the full model whose other layers are identities{}",
+    "runs": "forward and backward run with its own defaults{}",
+    "generate": "so does generate{}",
     "stored_names": "each tensor is from the layer that it belongs to",
     "weights": "the bytes are the source's{}",
     "names_and_shapes": "transformers finds every tensor{}",
@@ -36,7 +39,11 @@ def proved(verified: Mapping[str, str]) -> Iterator[str]:
     passed = {check: said.removeprefix(_PASS).lstrip("; ") for check, said in verified.items() if _passed(said)}
     same = [words for check, words in _OF_A_LAYER.items() if check in passed]
     if same:
-        others = "; every other layer does what a kept one of its kind does" if _OTHERS in passed else ""
+        others = ""
+        if besides := passed.get(_OTHERS):
+            others = f"; every other layer of a kept kind does what a kept one does ({besides})"
+        elif _OTHERS in passed:
+            others = "; every other layer does what a kept one of its kind does"
         yield f"verified: each kept layer has the {_listed(same)} of the one that it stands for{others}"
     files = [words.format(_aside(passed[check])) for check, words in _OF_THE_FILES.items() if check in passed]
     if files:

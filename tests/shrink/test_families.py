@@ -57,7 +57,7 @@ FAMILIES = {
     "t5": (
         "AutoModelForSeq2SeqLM",
         {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 5, "num_decoder_layers": 4, "num_heads": 4,
-         "vocab_size": 64},
+         "vocab_size": 64, "decoder_start_token_id": 0},
         {"encoder.block": [0, 1], "decoder.block": [0, 1]},
     ),
     "whisper": (
@@ -122,7 +122,10 @@ def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, 
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
     verified = {check: said.partition(";")[0] for check, said in made["verified"].items()}
     checks = "kinds ops activation_bytes gradients each_layer collectives names_and_shapes save_and_reload weights"
-    checks += " stored_names"
+    checks += " stored_names outputs runs"
+    if auto in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq",
+                "AutoModelForImageTextToText"):  # fmt: skip
+        checks += " generate"
     modalities = {"vit": ["image"], "whisper": ["audio"], "swin": ["image"], "sam2_hiera_det_model": ["image"],
                   "clip": ["image"], "qwen3_vl": ["image", "video"]}  # fmt: skip
     for modality in modalities.get(model_type, ()):

@@ -68,10 +68,38 @@ class Builder:
 
         self.builds += 1
         with torch.device("meta"), torch.no_grad(), _bounded():
-            config = self.config(values)
-            if hasattr(self.model_class, "from_config"):
-                return self.model_class.from_config(config, trust_remote_code=self.trust)
-            return self.model_class._from_config(config)
+            return self._made(self.config(values))
+
+    def _made(self, config: Any) -> Any:
+        if hasattr(self.model_class, "from_config"):
+            return self.model_class.from_config(config, trust_remote_code=self.trust)
+        return self.model_class._from_config(config)
+
+    def with_random_weights(self) -> Any:
+        """The full config's model as its own initialisation makes it."""
+        import torch
+
+        torch.manual_seed(0)
+        return self._made(self.config(self.full))
+
+    def without_weights(self, dtype: Any) -> Any:
+        """The full config's model with parameters on meta, and its buffers as the constructor makes them."""
+        import torch
+        from torch.nn.modules.module import register_module_parameter_registration_hook
+
+        def to_meta(_module: Any, _name: str, parameter: Any) -> Any:
+            if parameter is None or parameter.is_meta:
+                return None
+            return torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+        config = self.config(self.full)
+        config.dtype = dtype
+        handle = register_module_parameter_registration_hook(to_meta)
+        try:
+            with torch.no_grad(), _bounded():
+                return self._made(config)
+        finally:
+            handle.remove()
 
     @cached_property
     def bare(self) -> Any:

@@ -53,6 +53,16 @@ def _rises(points: Sequence[tuple[int, int]]) -> bool:
     return slope >= 1 and all(v - v0 == slope * (n - n0) for n, v in points)
 
 
+def by_place(prints: Sequence[Fingerprint], numbers: Counting) -> Counting:
+    """Those of `numbers` that are computed from the layer's number (`2 * layer_idx + 1`), and are not that number."""
+    found = set()
+    for key in numbers:
+        points = [(number, layer[key]) for number, layer in enumerate(prints) if key in layer]
+        if len({value - number for number, value in points}) > 1:
+            found.add(key)
+    return frozenset(found)
+
+
 def kind_of(layer: Fingerprint, numbers: Counting) -> tuple[Any, ...]:
     return tuple(sorted(((k, v) for k, v in layer.items() if k not in numbers), key=repr))
 

@@ -8,19 +8,27 @@ refused.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.checkpoint.config_leaves import changed, dotted, entries, integers, section_of, value_at
-from distdbg.shrink.choosing import ENDS, LEAST, chosen_layers, order_warning, shortest_prefix
+from distdbg.model import fold_ranks
+from distdbg.shrink.checkpoint.config_leaves import changed, dotted, entries, value_at
+from distdbg.shrink.choosing import LEAST, order_warning
 from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.candidates import candidates, further_edits, rules_of
 from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of, why_not_counted
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
-from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, is_resized, kind_of, same
+from distdbg.shrink.probe.kinds import (
+    counting,
+    fingerprints,
+    is_resized,
+    kind_of,
+    same,
+)
+from distdbg.shrink.probe.layer_numbers import numbers_that_moved
+from distdbg.shrink.probe.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -30,26 +38,6 @@ class WantedLayers:
     layers: int | None = None
     keep: str = "kinds"
     stacks: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class Stack:
-    """A group of stacks, its kinds, and in the end what is kept of it."""
-
-    group: StackGroup
-    kinds: list[int]
-    numbers: dict[str, Counting]
-    prints: dict[str, list[Fingerprint]]
-    lists: list[Any]
-    kind_lists: list[Any]
-    tap_lists: list[Any]
-    taps: list[int]
-    kept: list[int] = field(default_factory=list)
-    edits: Edits = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.group.stacks[0]
 
 
 @dataclass
@@ -81,16 +69,16 @@ def shrink(builder: Builder, wanted: WantedLayers) -> ShrunkModel:
     warnings = [f"{path} has {full.lists[path]} layers that no field of the config counts: kept whole" for path in rest]
     edits: Edits = {}
     for stack in stacks:
-        _choose_layers(builder, stack, wanted, stacks=stacks, others=edits, warnings=warnings)
+        _choose_layers(_Search(builder, stack, stacks, edits), wanted, warnings)
         edits |= stack.edits
     small = builder.anatomy(changed(builder.full, edits))
     if isinstance(small, Exception):
         raise Refused(f"the stacks shrink one by one but not together: {small}", "Name the stacks with --stack.")
     for stack in stacks:
-        problem = _problem_inside(small, stack, stack.kept)
-        if problem:
-            raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
-    warnings += _numbers_that_moved(full, small, stacks)
+        words = _problem_inside(small, stack, stack.kept).words
+        if words:
+            raise Refused(f"the stacks shrink one by one but not together: {words}", "Name the stacks with --stack.")
+    warnings += [words for stack in stacks for words in numbers_that_moved(full, small, stack, stack.kept)]
     return ShrunkModel(stacks, edits, full, small, warnings)
 
 
@@ -138,144 +126,157 @@ def _look(builder: Builder, full: Anatomy, group: StackGroup) -> Stack:
     return Stack(group, [order.index(w) for w in whole], numbers, prints, lists, kind_lists, tap_lists, taps)
 
 
-def _choose_layers(
-    builder: Builder,
-    stack: Stack,
-    wanted: WantedLayers,
-    *,
-    stacks: list[Stack],
-    others: Edits,
-    warnings: list[str],
-) -> None:
+def _choose_layers(search: _Search, wanted: WantedLayers, warnings: list[str]) -> None:
     """Set what is kept of a stack and the edits for it, by the first candidate that is faithful."""
+    stack = search.stack
     number = _number_for(stack, wanted)
-    why = ""
-    taps = max((len(value_at(builder.full, p)) for s in stacks if s is not stack for p in s.tap_lists), default=0)
-    leaves = [s.group.leaf for s in stacks]
-    before = builder.anatomy(changed(builder.full, others))
-    assert isinstance(before, Anatomy)
-    for keep, lists in _candidates(stack, number, wanted.keep, max(LEAST, taps)):
-        for extra in _thresholds(builder, stack, keep, leaves, rules=wanted.keep != "kinds"):
+    choice, problem = search.find(number, wanted.keep)
+    if choice is None:
+        is_auto = number is None and wanted.keep == "kinds"
+        raise Refused(*_refusal(search, problem, None if is_auto else search.find(None, "kinds")[0]))
+    stack.kept, stack.edits = choice.kept, choice.edits
+    warnings += [*_lost_kinds(stack), *filter(None, [order_warning(stack.name, stack.kept)])]
+
+
+#: candidates that are looked at for one in which no number is another
+_CANDIDATES_AFTER_A_FAITHFUL_ONE = 4
+
+
+@dataclass(frozen=True)
+class _Search:
+    """stacks: all of the model. others: the edits for those whose turn came before."""
+
+    builder: Builder
+    stack: Stack
+    stacks: Sequence[Stack]
+    others: Edits
+
+    def find(self, number: int | None, where: str) -> tuple[_Choice | None, _Problem]:
+        """The first faithful candidate, or None and the problem of the first candidate.
+
+        One in which numbers that are computed from a layer's place stay what they were is preferred to those before it.
+        """
+        full, beside = self.builder.full, [s for s in self.stacks if s is not self.stack]
+        taps = max((len(value_at(full, path)) for s in beside for path in s.tap_lists), default=0)
+        first: _Choice | None = None
+        why = _FAITHFUL
+        left = _CANDIDATES_AFTER_A_FAITHFUL_ONE
+        for keep, lists in candidates(self.stack, number, where, max(LEAST, taps)):
+            choice, problem = self._try(keep, lists, rules=where != "kinds")
+            if choice is not None and not choice.is_moved:
+                return choice, _FAITHFUL
+            first, why = first or choice, why if why.words else problem
+            left -= first is not None
+            if not left:
+                break
+        return first, why
+
+    def _try(self, keep: Sequence[int], lists: Sequence[Any], *, rules: bool) -> tuple[_Choice | None, _Problem]:
+        builder, stack = self.builder, self.stack
+        before = builder.anatomy(changed(builder.full, self.others))
+        assert isinstance(before, Anatomy)
+        leaves = [s.group.leaf for s in self.stacks]
+        why = _FAITHFUL
+        for extra in further_edits(builder, stack, keep, leaves, rules=rules):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
             edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
-            twice = [dotted(p) for p, value in edits.items() if others.get(p, value) != value]
-            found = builder.anatomy(changed(builder.full, others | edits))
-            left = edits[stack.group.counts] if stack.group.counts is not None else ()
-            problem = f"stage {left.index(0)} would have no layer" if 0 in left else ""
-            if left and list(keep) != sorted(keep):
-                problem = "its layers lie in stages, which have an order"
-            problem = problem or (f"{twice[0]} names layers of another stack, too" if twice else "")
-            problem = problem or _problem(before, found, stack, keep) or _problem_beside(before, found, stack, stacks)
-            if not problem:
-                stack.kept, stack.edits = list(keep), edits
-                warnings += [*_lost_kinds(stack), *filter(None, [order_warning(stack.name, stack.kept)])]
-                return
-            why = why or problem
-    rules = ", ".join(dotted(path) for path, _, rule in _rules(builder, stack, leaves) if rule)
-    raise Refused(
-        f"{stack.name} cannot be shrunk faithfully by {', '.join(map(dotted, stack.group.drivers))}: {why}"
-        + (f"; what a layer is follows from {rules}, and no value was found with which these are what they were"
-           if rules else ""),
-        "Try other layers with --keep, or leave this stack whole with --stack.",
-    )  # fmt: skip
+            found = builder.anatomy(changed(builder.full, self.others | edits))
+            problem = _problem(before, found, stack, keep)
+            words = (
+                _problem_of_edits(stack, keep, edits, self.others)
+                or problem.words
+                or _problem_beside(before, found, stack, self.stacks)
+            )
+            if not words:
+                assert isinstance(found, Anatomy)
+                moved = numbers_that_moved(builder.whole, found, stack, keep)
+                return _Choice(list(keep), edits, any(moved.values())), _FAITHFUL
+            why = why if why.words else _Problem(words, problem.differs)
+        return None, why
 
 
-def _candidates(
-    stack: Stack, number: int | None, where: str, least: int
-) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-    """(layers to keep, lists to cut), the best first.
+@dataclass(frozen=True)
+class _Choice:
+    """Layers of a stack that are kept, and the edits for them. is_moved: a number that a layer's place decides is
+    another in one of them."""
 
-    `least`: a stack may take in what another taps, one tap a layer; with fewer layers some would reach nothing.
-    """
-    layers = stack.group.layers
-    if number is not None and number >= layers and where in ENDS:
-        yield range(layers), stack.lists
+    kept: list[int]
+    edits: Edits
+    is_moved: bool
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Why a candidate is not faithful; empty if it is. differs: what is another in a layer, if that is why."""
+
+    words: str
+    differs: tuple[str, str] | None = None
+
+
+_FAITHFUL = _Problem("")
+
+
+def _problem_of_edits(stack: Stack, keep: Sequence[int], edits: Edits, others: Edits) -> str:
+    left = edits[stack.group.counts] if stack.group.counts is not None else ()
+    if left and list(keep) != sorted(keep):
+        return "its layers lie in stages, which have an order"
+    if 0 in left:
+        return f"stage {left.index(0)} would have no layer"
+    twice = next((dotted(p) for p, value in edits.items() if others.get(p, value) != value), "")
+    return f"{twice} names layers of another stack, too" if twice else ""
+
+
+def _refusal(search: _Search, problem: _Problem, auto: _Choice | None) -> tuple[str, str]:
+    """What was refused and why, and what to do. auto: what `--layers auto` would keep."""
+    stack = search.stack
+    fields = ", ".join(dotted(path) for path in _fields_behind(search, problem))
+    told = f"; it follows from {fields}, and no value was found with which the layers are what they were"
+    remedy = "Try other layers with --keep, or leave this stack whole with --stack."
+    if auto is not None:
+        remedy = f"Use --layers auto, which keeps {fold_ranks(auto.kept)}, or leave this stack whole with --stack."
+    words = (
+        f"{stack.name} cannot be shrunk faithfully by {', '.join(map(dotted, stack.group.drivers))}: {problem.words}"
+    )
+    return words + (told if fields else ""), remedy
+
+
+def _fields_behind(search: _Search, problem: _Problem) -> Iterator[Any]:
+    """Scalars of the config that decide the attribute that differs: one less alone makes it another in a layer."""
+    builder, stack, differs = search.builder, search.stack, problem.differs
+    if differs is None:
         return
-    minimal = chosen_layers(stack.kinds, number, where, name=stack.name, least=least)
-    choices = [minimal]
-    if where == "kinds" and stack.taps:
-        choices.insert(0, chosen_layers(stack.kinds, number, where, needed=stack.taps, name=stack.name, least=least))
-    if where == "kinds":
-        choices.append(list(range(number)) if number else shortest_prefix(stack.kinds, stack.taps, least))
-        if number is None:
-            # a rule that counts from the end, or in blocks, may need a few layers more
-            choices += [list(range(n)) for n in range(len(choices[-1]) + 1, min(len(choices[-1]) + 12, layers + 1))]
-    for keep in choices:
-        yield keep, stack.lists
-        if len(stack.lists) > len(stack.group.lists):
-            yield keep, stack.group.lists
+    for path, value, _ in rules_of(builder, stack, [stack.group.leaf]):
+        found = builder.anatomy(changed(builder.full, {path: value - 1}))
+        if isinstance(found, Anatomy) and found.lists.get(stack.name) == stack.group.layers:
+            layers = zip(stack.prints[stack.name], fingerprints(found, stack.name), strict=True)
+            if any(a.get(differs) != b.get(differs) for a, b in layers):
+                yield path
 
 
-def _thresholds(
-    builder: Builder, stack: Stack, keep: Sequence[int], leaves: Sequence[Any], *, rules: bool
-) -> Iterator[Edits]:
-    """Nothing, then scalars that count layers from the front or the back moved to where they fall among the kept.
-
-    rules: and, as of layers that were picked all may be of a rule (every second has experts) or none, 1 and more than
-    there are.
-    """
-    yield {}
-    layers = stack.group.layers
-    if list(keep) == list(range(layers)):
-        return
-    places: list[list[tuple[Any, int]]] = []
-    every: list[list[tuple[Any, int]]] = []
-    for path, value, rule in _rules(builder, stack, leaves):
-        front = sum(1 for k in keep if k < value)
-        back = sum(1 for k in keep if k >= layers - value)
-        options = [(path, n) for n in dict.fromkeys((value, front, back))]
-        if len(options) > 1:
-            places.append(options)
-        every.append([(path, n) for n in dict.fromkeys((value, 1, len(keep) + 1) if rule else (value,))])
-    for combination in [*list(product(*places))[1:64], *(list(product(*every))[1:64] if rules else ())]:
-        yield {path: number for path, number in combination if value_at(builder.full, path) != number}
-
-
-def _rules(builder: Builder, stack: Stack, leaves: Sequence[Any]) -> Iterator[tuple[Any, int, bool]]:
-    """Scalars that may say which layers of the stack are what (thresholds, periods, offsets), and whether they do."""
-    for path, value in integers(builder.full):
-        if section_of(path) != stack.group.section or isinstance(path[-1], int) or path in leaves:
-            continue
-        if 0 < value <= stack.group.layers:
-            touched = _touched(builder, stack, path, value)
-            if touched is None or touched:
-                yield path, value, touched is not None and len(touched) < stack.group.layers
-
-
-def _touched(builder: Builder, stack: Stack, path: Any, value: int) -> set[str] | None:
-    """Layers of the stack that become something else when this number alone is one less; none where anything beside
-    them does; None where such a model is refused."""
-    full, found = builder.whole, builder.anatomy(changed(builder.full, {path: value - 1}))
-    if isinstance(found, Exception):
-        return None
-    moved = {p for p in {*full.modules, *found.modules} if full.modules.get(p) != found.modules.get(p)}
-    inside = tuple(f"{path}." for path in stack.group.stacks)
-    if not found.lists.keys() >= set(stack.group.stacks) or not all(p.startswith(inside) for p in moved):
-        return set()
-    return {p.removeprefix(start).partition(".")[0] for p in moved for start in inside if p.startswith(start)}
-
-
-def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int]) -> str:
-    """Why this small model's layers are not the full one's; empty where they are.
+def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int]) -> _Problem:
+    """Why this small model's layers are not the full one's.
 
     `before`: the model as it was when this stack's turn came; what is in no layer of the stack is compared with that.
     """
     if isinstance(found, Exception):
         text = " ".join(str(found).split())
-        return f"{type(found).__name__}: {text[:200]}"
+        return _Problem(f"{type(found).__name__}: {text[:200]}")
     lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
-    return _problem_inside(found, stack, keep) or _problem_outside(before, found, stack, len(keep), lost=lost)
+    problem = _problem_inside(found, stack, keep)
+    return problem if problem.words else _Problem(_problem_outside(before, found, stack, len(keep), lost=lost))
 
 
-def _problem_inside(found: Anatomy, stack: Stack, keep: Sequence[int]) -> str:
+def _problem_inside(found: Anatomy, stack: Stack, keep: Sequence[int]) -> _Problem:
     for path in stack.group.stacks:
         if found.lists.get(path) != len(keep):
-            return f"{path} has {found.lists.get(path)} layers where {len(keep)} were asked for"
+            return _Problem(f"{path} has {found.lists.get(path)} layers where {len(keep)} were asked for")
         for new, layer in enumerate(fingerprints(found, path)):
             off = same(stack.prints[path], layer, stack.numbers[path], keep, new)
             if off:
-                return f"layer {new} would not be what layer {keep[new]} is: {'.'.join(p for p in off[0] if p)} differs"
-    return ""
+                name, old = ".".join(part for part in off[0] if part), stack.prints[path][keep[new]]
+                values = f"{name} would be {layer.get(off[0], 'absent')}, and is {old.get(off[0], 'absent')} in it"
+                return _Problem(f"layer {new} would not be what layer {keep[new]} is: {values}", off[0])
+    return _FAITHFUL
 
 
 def _problem_outside(before: Anatomy, found: Anatomy, stack: Stack, left: int, *, lost: bool) -> str:
@@ -298,7 +299,7 @@ def _problem_outside(before: Anatomy, found: Anatomy, stack: Stack, left: int, *
     return ""
 
 
-def _problem_beside(before: Anatomy, found: Anatomy | Exception, stack: Stack, stacks: list[Stack]) -> str:
+def _problem_beside(before: Anatomy, found: Anatomy | Exception, stack: Stack, stacks: Sequence[Stack]) -> str:
     """A list beside the leaf may be as long as the stack and count the layers of another (EfficientLoFTR's stages)."""
     for path in (p for other in stacks if other is not stack for p in other.group.stacks):
         if not isinstance(found, Exception) and found.lists.get(path) != before.lists[path]:
@@ -346,21 +347,3 @@ def _lost_kinds(stack: Stack) -> Iterator[str]:
         layers = [i for i, k in enumerate(stack.kinds) if k == kind]
         shown = ", ".join(map(str, layers[:6])) + (", …" if len(layers) > 6 else "")
         yield f"{stack.name}: the kind of layers {shown} is not kept; --layers auto keeps one of each kind"
-
-
-def _numbers_that_moved(full: Anatomy, small: Anatomy, stacks: list[Stack]) -> list[str]:
-    """Floating point attributes that were equal in every layer and are another number in the small model."""
-    found: dict[str, str] = {}
-    for stack in stacks:
-        if len(stack.kept) == stack.group.layers:
-            continue
-        for (path, name), value in small.numbers.items():
-            for start in (f"{s}." for s in stack.group.stacks):
-                if path.startswith(start):
-                    new, _, inner = path[len(start) :].partition(".")
-                    old = full.numbers.get((f"{start}{stack.kept[int(new)]}.{inner}".rstrip("."), name))
-                    if old is not None and old != value and not (math.isnan(old) and math.isnan(value)):
-                        key = f"{stack.name}: {inner or 'the layer'}.{name}"
-                        words = f"{key} is {value:g} where it was {old:g}: it depends on the number of layers"
-                        found.setdefault(key, words)
-    return list(found.values())

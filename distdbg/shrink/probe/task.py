@@ -17,8 +17,9 @@ from distdbg.shrink.probe.conversions import module_names
 from distdbg.shrink.probe.kinds import entries_left, fingerprints, lists_a_use
 from distdbg.shrink.probe.loading import load
 from distdbg.shrink.probe.narrowing import Narrowed, narrowed
-from distdbg.shrink.probe.shrinking import ShrunkModel, Stack, WantedLayers, shrink
+from distdbg.shrink.probe.shrinking import ShrunkModel, WantedLayers, shrink
 from distdbg.shrink.probe.sizing import sized
+from distdbg.shrink.probe.stack import Stack
 from distdbg.shrink.tokenizer import tokenizer_of
 
 

@@ -72,7 +72,7 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[KeptStack], alike: Collecti
                 return f"fail: {stack.path}.{new} is unlike layer {old} in {count} x {odd[0]} of {odd[1]} elements"
     for stack in stacks:
         said = each_layer(stack, {"collectives": a}, alike)
-        if said != PASS:
+        if said.startswith("warning"):
             return said.replace("warning: ", f"warning: {stack.path}: ", 1)
     return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}{why}; pass for the others"
 
@@ -101,6 +101,8 @@ def by_layer(
     """One forward and backward pass of the model with each layer wrapped, and then all of it; and what it was given.
     Raises what it raises.
 
+    Of a layer that runs several times in a pass, what is gathered counts once.
+
     beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work. alike: paths
     of layers for which one of their kind is run, as far as these give a tensor like the one they are given. known: what
     another model was given.
@@ -112,6 +114,7 @@ def by_layer(
     from torch.utils._pytree import tree_map_only
 
     found: ByLayer = defaultdict(Counter)
+    calls: Counter[str] = Counter()
     inside: list[str] = []
 
     def count(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -146,7 +149,9 @@ def by_layer(
             layers = [f"{one.path}.{i}" for i in range(one.layers if whole else len(one.kept))]
             run = [path for path in layers if path not in alike]
             for path in run:
-                fully_shard(model.get_submodule(path), mesh=mesh)
+                layer = model.get_submodule(path)
+                layer.register_forward_pre_hook(lambda _layer, _given, path=path: calls.update([path]))
+                fully_shard(layer, mesh=mesh)
             others = [model.get_submodule(path) for path in layers if path in alike]
             _pass_on(model, run, others, lambda layer: _as_fake(layer.modules(), values, turned))
         left = {p for path in (*beside, *alike) for p in model.get_submodule(path).parameters()}
@@ -158,6 +163,9 @@ def by_layer(
         stack.enter_context(function_mode(by_number))
         output = model(**tree_map_only(torch.Tensor, on_the_cpu, inputs))
         sum(t.float().sum() for t in tensors_in(output) if t.requires_grad).backward()
+    for path in (path for path, number in calls.items() if number > 1):
+        # FSDP gathers such a layer again where it did not keep it: that depends on how many layers there are
+        found[path] = Counter(dict.fromkeys(found[path], 1))
     return found, inputs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from distdbg.shrink.probe.building import brief, in_short
 from distdbg.shrink.verify.inputs import inputs_for
-from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer
+from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer, has_passed
 from distdbg.shrink.verify.measuring import Measured, measure
 
 
@@ -113,14 +113,16 @@ def _gradients(full: Measured, small: Measured, stack: KeptStack, part: str) -> 
 
 def _summary(found: Mapping[str, str], stacks: Sequence[KeptStack], ops: Mapping[str, str]) -> str:
     """The worst that a check has to say of any stack."""
-    said = [f"{s.path}: {v}" for s in stacks if (v := found.get(s.path, ops.get(s.path, ""))) != PASS]
+    of_stacks = {s.path: found.get(s.path, ops.get(s.path, "")) for s in stacks}
+    said = [f"{path}: {v}" for path, v in of_stacks.items() if not has_passed(v)]
     for worst in ("fail", "warning"):
         found_so = [v for v in said if f": {worst}: " in v]
         if found_so:
             return f"{worst}: {found_so[0].replace(f': {worst}: ', ': ', 1)}"
     if said:
         return f"not run, because {'; '.join(v.replace('not run, because ', '', 1) for v in said)}"
-    return PASS
+    besides = [v.removeprefix(f"{PASS}; ") for v in of_stacks.values() if v != PASS]
+    return "; ".join([PASS, *besides])
 
 
 def _owner(model: Any, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Make inputs for a model's forward on the meta device, from its config and its signature."""
+"""Make inputs for a model's forward, on the meta device or for real, from its config and its signature."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from distdbg.shrink.verify.measuring import dry
+from distdbg.shrink.probe.building import json_values
+from distdbg.shrink.verify.measuring import dry, is_on_meta
 from distdbg.shrink.verify.samples import GRIDS, SOUNDS, called, pictures, renamed, sounds, videos
+from distdbg.shrink.vocabulary.token_ids import named_ids
 
 #: tokens, or frames, of one sequence
 LENGTH = 16
+#: tokens of an input are among the first so many
+_FIRST_TOKENS = 1000
 _BATCH = 1
 
 
@@ -30,7 +34,7 @@ def inputs_for(model: Any, tokens: int = LENGTH) -> dict[str, Any]:
         candidates = sounds(takes - {*SOUNDS} | {name}, model.config)
         return first_that_runs(model, (with_the_rest(model, given) for given in candidates))
     if name == "input_ids":
-        given = {name: _ids(tokens)}
+        given = {name: tokens_for(tokens, model)}
         # two towers that are compared (CLIP) need both inputs, and say so by a config for each
         towers = hasattr(model.config, "projection_dim") and hasattr(model.config, "vision_config")
         if "pixel_values" in takes and towers:
@@ -70,10 +74,10 @@ def with_the_rest(model: Any, given: dict[str, Any]) -> dict[str, Any]:
     found = dict(given)
     for name in ("input_ids", "qformer_input_ids"):
         if name in parameters and name not in given and _is_needed(parameters[name], model):
-            found[name] = _ids(LENGTH)
+            found[name] = tokens_for(LENGTH, model)
     if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
         length = given["input_ids"].shape[1] if "input_ids" in given else LENGTH
-        found["decoder_input_ids"] = _ids(length)
+        found["decoder_input_ids"] = tokens_for(length, model)
     if "use_cache" in parameters:
         found["use_cache"] = False
     return found
@@ -86,7 +90,21 @@ def _is_needed(parameter: inspect.Parameter, model: Any) -> bool:
     )
 
 
-def _ids(length: int) -> Any:
+def tokens_for(length: int, model: Any) -> Any:
+    """Tokens without a content on meta; for a model with weights, some that its config gives no role."""
     import torch
 
-    return torch.zeros(_BATCH, length, dtype=torch.long, device="meta")
+    if is_on_meta(model):
+        return torch.zeros(_BATCH, length, dtype=torch.long, device="meta")
+    rows = _rows(model)
+    plain = sorted({*range(rows)} - named_ids(json_values(model.config), rows)) or [0]
+    return torch.tensor([[plain[(7 * at + 5) % len(plain)] for at in range(length)]] * _BATCH)
+
+
+def _rows(model: Any) -> int:
+    """How many tokens there are to choose from."""
+    try:
+        rows = model.get_input_embeddings().weight.shape[0]
+    except Exception:  # without an embedding of tokens, or with several
+        rows = getattr(model.config, "vocab_size", None)
+    return min(int(rows), _FIRST_TOKENS) if isinstance(rows, int) and rows > 0 else _FIRST_TOKENS

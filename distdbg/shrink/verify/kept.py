@@ -12,6 +12,11 @@ from distdbg.shrink.checkpoint.layer_names import all_renumbered
 PASS = "pass"
 
 
+def has_passed(said: str) -> bool:
+    """Whether a check passed: alone, or with words on what it was made of."""
+    return said == PASS or said.startswith(f"{PASS};")
+
+
 @dataclass(frozen=True)
 class KeptStack:
     """A stack: its path, and the layer of the full model that each layer of the small one represents.
@@ -31,6 +36,10 @@ class KeptStack:
         for kind in self.kinds:
             here = [layer for layer in kind if layer in self.kept]
             yield from ((layer, here) for layer in kind if here and layer not in here)
+
+    def of_lost_kinds(self) -> list[int]:
+        """Layers of which no other of their kind is kept."""
+        return sorted(layer for kind in self.kinds if not {*kind} & {*self.kept} for layer in kind)
 
     def in_between(self) -> Iterator[str]:
         """Paths of layers that are not kept, without the last of each kind: what depends on a layer's place shows in
@@ -55,7 +64,8 @@ def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[
 
 
 def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]], unmeasured: Collection[str] = ()) -> str:
-    """`pass` where each layer of the full model did what a kept one of its kind did, else a warning.
+    """`pass` if each layer of the full model did what a kept one of its kind did, else a warning. Of layers whose kind
+    is not kept nothing is known.
 
     full: what was measured -> layer path -> what it was there. unmeasured: paths of layers that are left out.
     """
@@ -68,4 +78,8 @@ def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]], unmeasur
         ]
         if odd:
             return f"warning: unlike the kept layers of their kind in {what}: {fold_ranks(odd)}"
-    return PASS
+    lost = stack.of_lost_kinds()
+    if not lost:
+        return PASS
+    why = f"of the kinds of {stack.path}.{fold_ranks(lost)} no layer is kept"
+    return f"{PASS}; {why}" if any(stack.spoken_for()) else f"not run, because {why}"

@@ -53,7 +53,7 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
         return tensor
 
     model.train()
-    _no_dropout(model)
+    turn_off_dropout(model)
     with ExitStack() as stack:
         stack.enter_context(_entered(model, layers, inside))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
@@ -80,11 +80,32 @@ def _results(output: Any) -> list[Any]:
 
 
 def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
-    """The result of `call(**inputs)` on the meta device; nothing is counted. Raises what it raises."""
+    """The result of `call(**inputs)`, of a model or one of its methods; nothing is counted. Raises what it raises."""
     import torch
+
+    model = getattr(call, "__self__", call)
+    if not is_on_meta(model):
+        with torch.no_grad():
+            return call(**as_the_weights(model, inputs))
 
     with torch.no_grad(), _autocast(), _counting(Measured(), []):
         return call(**_placed(inputs))
+
+
+def as_the_weights(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Pixels and samples in the type of the model's weights."""
+    import torch
+
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    is_float = {name: isinstance(v, torch.Tensor) and v.is_floating_point() for name, v in inputs.items()}
+    return {name: value.to(dtype) if is_float[name] else value for name, value in inputs.items()}
+
+
+def is_on_meta(model: Any) -> bool:
+    """Whether it has no weights. What is not a module is computed on meta."""
+    import torch
+
+    return not isinstance(model, torch.nn.Module) or all(p.is_meta for p in model.parameters())
 
 
 @contextmanager
@@ -151,7 +172,7 @@ def _entered(model: Any, layers: list[str], inside: list[str]) -> Iterator[None]
             handle.remove()
 
 
-def _no_dropout(model: Any) -> None:
+def turn_off_dropout(model: Any) -> None:
     """Rates that rise with the layer's number are no difference in kind."""
     holders = [h for m in model.modules() for h in (m, getattr(m, "config", None)) if h is not None]
     for holder in holders:

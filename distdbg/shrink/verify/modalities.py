@@ -15,9 +15,9 @@ from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import Config
 from distdbg.shrink.probe.building import Builder, brief, in_short
-from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
+from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, tokens_for, with_the_rest
 from distdbg.shrink.verify.kept import PASS, KeptStack
-from distdbg.shrink.verify.measuring import dry, measure
+from distdbg.shrink.verify.measuring import dry, is_on_meta, measure
 from distdbg.shrink.verify.samples import MAIN, called, pictures, renamed, sounds, videos
 from distdbg.shrink.verify.values import operator_mode, runnable
 
@@ -146,9 +146,10 @@ def _in_a_text(
 def _text(model: Any, modality: str, given: dict[str, Any], token: int | None, count: int) -> dict[str, Any]:
     import torch
 
+    length = LENGTH if token is None else LENGTH + count
+    ids = torch.zeros(1, length, dtype=torch.long) if is_on_meta(model) else tokens_for(length, model)
     if token is None:
-        return with_the_rest(model, {"input_ids": torch.zeros(1, LENGTH, dtype=torch.long), **given})
-    ids = torch.zeros(1, LENGTH + count, dtype=torch.long)
+        return with_the_rest(model, {"input_ids": ids, **given})
     ids[0, 1 : 1 + count] = token
     if token == 0:
         ids += (ids == 0).long().roll(1)

@@ -24,7 +24,7 @@ def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) 
     try:
         _, info = load_model(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
-        if not _quantized(builder) or isinstance(error, ImportError) or _size(folder) > LARGEST_TO_LOAD:
+        if not _quantized(builder) or isinstance(error, ImportError) or weights_size(folder) > LARGEST_TO_LOAD:
             return {"names_and_shapes": _why_not(error, builder)}
         try:  # what unpacks weights may compute with them
             _, info = load_model(folder, builder, trust)
@@ -60,7 +60,7 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
 
     What transformers would write under the same names and with the same bytes is not written, and not read again.
     """
-    size = _size(folder)
+    size = weights_size(folder)
     if size > LARGEST_TO_LOAD and not everything:
         return {"save_and_reload": f"not run, because it takes {size / 1e9:.1f} GB of memory; --verify full does it"}
     try:
@@ -111,7 +111,7 @@ def _quantized(builder: Builder) -> bool:
     return bool(builder.full.get("quantization_config"))
 
 
-def _size(folder: str) -> int:
+def weights_size(folder: str) -> int:
     return sum(f.stat().st_size for f in Path(folder).glob("*.safetensors"))
 
 

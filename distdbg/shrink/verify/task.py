@@ -16,12 +16,13 @@ from distdbg.shrink.verify.aside import ChecksAside
 from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import compare
 from distdbg.shrink.verify.inputs import inputs_for
-from distdbg.shrink.verify.kept import PASS, KeptStack, kept_of
+from distdbg.shrink.verify.kept import PASS, KeptStack, has_passed, kept_of
 from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.modalities import compare_gradients, modalities
 from distdbg.shrink.verify.names import compare_names, lacking
 from distdbg.shrink.verify.processing import has_processor, try_processor
 from distdbg.shrink.verify.reloading import loads, round_trip
+from distdbg.shrink.verify.running import CHECKS, run_for_real
 from distdbg.shrink.verify.tokenizing import compare_tokenizers
 from distdbg.shrink.verify.values import runnable
 
@@ -36,13 +37,15 @@ def begin_layers(task: dict[str, Any]) -> None:
 
 def verify(task: dict[str, Any]) -> dict[str, str]:
     """`task`: as of `begin_layers`, and everything, tied, origins, sources (see `compare_names`), tokens (the old id of
-    each new one; none: all stayed), rows (how many there were). The small model's weights are in its folder.
+    each new one; none: all stayed), rows (how many there were), cuts (see `FullModel`), smoke (take a step, too). The
+    small model's weights are in its folder.
 
     Check -> `pass`, `fail: …` or `not run, because …`.
     """
     checks = _begun.pop(_name(task), None) or _LayerChecks(task)
     _begun.clear()
     found = checks.found | _of_the_files(task, checks.full, checks.small, checks.stacks) | checks.collectives()
+    found |= _attempt(lambda: run_for_real(task, checks.full, checks.small, checks.stacks), CHECKS)
     return {check: found[check] for check in sorted(found, key=_place)}
 
 
@@ -60,7 +63,7 @@ class _LayerChecks:
             lambda: compare(on_meta(full), on_meta(small), stacks),
             ("ops", "activation_bytes", "gradients", "each_layer"),
         )
-        self._alike = all(said == PASS for said in self.found.values())
+        self._alike = all(map(has_passed, self.found.values()))
         if any(modalities(full.bare)):
             self.found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
 
@@ -90,8 +93,8 @@ def _place(check: str) -> int:
 
 
 #: `gradients` are also those with an image, a video or a sound
-_ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "stored_names", "collectives",
-          "names_and_shapes", "save_and_reload", "tokenizer", "processor")  # fmt: skip
+_ORDER = ("kinds", "ops", "activation_bytes", "gradients", "each_layer", "outputs", "runs", "generate", "stored_names",
+          "collectives", "names_and_shapes", "save_and_reload", "tokenizer", "processor", "smoke_test")  # fmt: skip
 
 
 def _of_the_files(task: dict[str, Any], full: Builder, small: Builder, stacks: list[KeptStack]) -> dict[str, str]:

@@ -1,0 +1,65 @@
+"""What a layer is may follow from other things than a list with an entry each: a correct copy, or the true reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from distdbg.errors import Refused
+from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.making import ShrinkRequest, make
+from tests.shrink import own_models
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_process")]
+
+
+def shrunk(source: Path, **order) -> dict:
+    return make(open_source(str(source)), source.parent / "small", ShrinkRequest(**order))
+
+
+def config(source: Path) -> dict:
+    return json.loads((source.parent / "small" / "config.json").read_text())
+
+
+def test_list_that_repeats_keeps_the_entries_of_the_kept(tmp_path: Path) -> None:
+    source = own_models.save(tmp_path / "large", pattern=["recurrent", "recurrent", "attention"], num_hidden_layers=7)
+    made = shrunk(source, keep="0,5")
+    assert made["stacks"][0]["kept"] == [0, 5] and made["verified"]["outputs"] == "pass"
+    assert config(source)["pattern"] == ["recurrent", "attention"]
+
+
+def test_numbers_of_layers_that_others_take_from_follow(tmp_path: Path) -> None:
+    source = own_models.save(tmp_path / "large", sources=[0, 1, 1, 3, 4, 5])
+    made = shrunk(source, keep="0,5")
+    assert config(source)["sources"] == [0, 1] and made["verified"]["outputs"] == "pass"
+
+
+def test_source_that_is_not_kept_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        shrunk(own_models.save(tmp_path / "large", sources=[0, 1, 1, 3, 4, 5]), keep="0,2")
+
+
+def test_number_of_layers_of_a_kind_follows(tmp_path: Path) -> None:
+    source = own_models.save(tmp_path / "large", num_hidden_layers=12, adapters=3)
+    made = shrunk(source)
+    assert made["stacks"][0]["kept"] == [0, 3] and config(source)["adapters"] == 1
+    assert made["verified"]["outputs"] == "pass"
+
+
+def test_layers_that_run_several_times_gather_alike(tmp_path: Path) -> None:
+    made = shrunk(own_models.save(tmp_path / "large", cycles=3))
+    assert made["stacks"][0]["kept"] == [0, 1]
+    assert made["verified"]["collectives"] == made["verified"]["outputs"] == "pass"
+
+
+def test_refusal_names_the_attribute_and_what_works(tmp_path: Path) -> None:
+    source = own_models.save(tmp_path / "large", pattern=["recurrent", "attention"], stores=True)
+    with pytest.raises(Refused) as found:
+        shrunk(source, layers=2)
+    assert "stores would be True, and is False" in found.value.message
+    assert "hidden_size" not in found.value.message and "--layers auto, which keeps 0-1,4-5" in found.value.remedy
+    assert shrunk(source)["stacks"][0]["kept"] == [0, 1, 4, 5]
