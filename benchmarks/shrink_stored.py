@@ -1,9 +1,10 @@
-"""One type of `shrink_sweep.py --stored`: a narrow model with random weights, from save_pretrained to a training step.
+"""One type of `shrink_sweep.py`: a narrow model with random weights, from save_pretrained to a training step.
 
 The default config is made narrow by its names of sizes (a benchmark may guess; the tool itself does not). It is built,
-saved by transformers, made small without verification, and loaded again. Then: each tensor
-of the loaded small model against that of the loaded full one, and forward, backward and `generate` of both. `wrong`: a
-tensor that is another layer's, or a small model that raises where the full one runs.
+saved by transformers, made small by `shrink-model` with default options, and loaded again. Then: each tensor of the
+loaded small model against that of the loaded full one; the outputs of both, where the full one's other layers are
+identities; forward, backward and `generate` of both. `wrong`: a tensor that is another layer's, other outputs, or a
+small model that raises where the full one runs.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from pkgutil import resolve_name
 from typing import Any
 
 from distdbg.errors import DistdbgError, Refused
-from distdbg.shrink import making
+from distdbg.shrink import checking, making
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
 from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import ShrinkRequest, make
 from distdbg.shrink.probe.building import Builder, brief, json_values, model_class, open_builder
+from distdbg.shrink.verify.full_model import WatchedLayers, broken_identity
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import kept_of
-from distdbg.shrink.verify.values import runnable
+from distdbg.shrink.verify.running import forward
 
 MOST_ELEMENTS = 130_000_000
 _SIZES = ("hidden", "intermediate", "dim", "d_model", "ffn", "width", "embd", "embed", "inner", "proj", "channels",
@@ -71,7 +73,10 @@ def tiny(model_type: str) -> tuple[Builder, int]:
     import transformers
 
     config = transformers.CONFIG_MAPPING[model_type]()
-    chosen = model_class(config, None, False)
+    try:
+        chosen = model_class(config, None, False)
+    except Refused:
+        chosen = _own_class(config)
     error: Exception = Refused("no narrower config can be built", "")
     large = False
     for factor in (16, 64, 32, 8, 4, 2, 1):
@@ -91,7 +96,24 @@ def tiny(model_type: str) -> tuple[Builder, int]:
     raise error
 
 
-def look_stored(model_type: str) -> dict[str, Any]:
+def _own_class(config: Any) -> Any:
+    """A class of the config's module that no auto class knows: the last one that transformers exports."""
+    import transformers
+
+    package = type(config).__module__.rpartition(".")[0]
+    found = []
+    for name in (name for name in dir(transformers) if name.endswith(("Model", "Generation", "LM")) or "For" in name):
+        one = getattr(transformers, name, None)
+        if not isinstance(one, type) or not issubclass(one, transformers.PreTrainedModel) or "PreTrained" in name:
+            continue
+        if one.__module__.startswith(package) and getattr(one, "config_class", None) is type(config):
+            found.append(one)
+    if not found:
+        raise Refused(f"transformers has no model class for the type {config.model_type!r}", "")
+    return sorted(found, key=lambda one: ("For" in one.__name__, one.__name__))[-1]
+
+
+def look(model_type: str) -> dict[str, Any]:
     """The outcome, why, and `forward` (with backward) and `generate`: pass, fail, or why they were not run."""
     import torch
 
@@ -104,7 +126,8 @@ def look_stored(model_type: str) -> dict[str, Any]:
         layouts.append(layout)
         return places_of(shapes, layout, modules)
 
-    making.ask = ask
+    making.ask = checking.ask = ask
+    checking.tell = lambda *_arguments, **_more: None
     making.places_of = places
     row: dict[str, Any] = {"type": model_type, "outcome": "not built", "why": ""}
     torch.manual_seed(0)
@@ -112,6 +135,7 @@ def look_stored(model_type: str) -> dict[str, Any]:
         large, small = Path(folder, "large"), Path(folder, "small")
         try:
             builder, row["factor"] = tiny(model_type)
+            row["own_class"] = not builder.model_class.__name__.startswith("AutoModel")
             maker = getattr(builder.model_class, "from_config", None) or builder.model_class._from_config
             maker(builder.config(builder.full)).save_pretrained(large)
         except Exception as error:
@@ -119,11 +143,12 @@ def look_stored(model_type: str) -> dict[str, Any]:
         row["outcome"] = "wrong"
         try:
             source = open_source(str(large))
-            made = make(source, small, ShrinkRequest(verify="none"))
+            made = make(source, small, ShrinkRequest())
         except Refused as error:
             return row | {"outcome": "refused", "why": error.message}
         except DistdbgError as error:
             return row | {"why": error.message}
+        row |= {check: made["verified"].get(check, "not run") for check in ("runs", "outputs", "generate")}
         row["stacks"] = {s["path"]: [s["layers"], s["kept"]] for s in made["stacks"]}
         problems = list(_problems(large, small, layouts[-1], row))
         return row | {"outcome": "wrong" if problems else "right", "why": "; ".join(problems)}
@@ -153,7 +178,10 @@ def _problems(large: Path, small: Path, probe: dict[str, Any], row: dict[str, An
     except Exception as error:
         row["forward"] = f"not run: {brief(error)[:80]}"
         return
-    for what, call in (("forward", _step), ("generate", _generate)):
+    row["same outputs"] = _same_outputs(one, two, stacks, inputs)
+    if row["same outputs"].startswith("wrong"):
+        yield row["same outputs"]
+    for what, call in (("step", _step), ("four tokens", _generate)):
         try:
             call(one, inputs)
         except Exception as error:
@@ -186,19 +214,44 @@ def _other_weights(one: Any, two: Any, kept: dict[str, Any], cuts: dict[str, Any
     return f"{left[0]} stands for nothing in the full model" if left else ""
 
 
+def _same_outputs(full: Any, small: Any, stacks: Any, inputs: dict[str, Any]) -> str:
+    """`pass`, `wrong: …` or `not run: …`. The full model is the one that was loaded with all its weights."""
+    from distdbg.shrink.verify.running import _deviation, _named
+
+    watch, there = WatchedLayers(), WatchedLayers()
+    try:
+        with watch.watching(small, {s.path: range(len(s.kept)) for s in stacks}):
+            here = forward(small, inputs)
+        for stack in stacks:
+            for number in set(range(stack.layers)) - set(stack.kept):
+                layer = full.get_submodule(f"{stack.path}.{number}")
+                forms = watch.forms.get(stack.path, {})
+                form = forms.get(type(layer).__name__) or next(iter(forms.values()), None)
+                if form is not None:
+                    layer.forward = lambda *args, form=form, **kwargs: form.pass_on((args, kwargs))
+        with there.watching(full, {s.path: range(s.layers) for s in stacks}):
+            expected = forward(full, inputs)
+    except Exception as error:
+        return f"not run: {brief(error)[:80]}"
+    finally:
+        for module in full.modules():
+            vars(module).pop("forward", None)
+    off = _deviation(dict(_named(expected)), dict(_named(here)))
+    if off is None:
+        return "not run: no output of the same form"
+    if off and (why := next((w for s in stacks if (w := broken_identity(there.calls.get(s.path, ()), s))), "")):
+        return f"not run: {why}"
+    return f"wrong: {off}" if off else "pass"
+
+
 def _inputs(model: Any) -> dict[str, Any]:
     import torch
 
-    builder = Builder(model.config, type(model))
-    made = inputs_for(runnable(builder, builder.full))
     torch.manual_seed(0)
-
-    def real(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_meta:
-            return value
-        return torch.randn(value.shape) if value.is_floating_point() else torch.ones(value.shape, dtype=value.dtype)
-
-    return {name: real(value) for name, value in made.items()}
+    return {
+        name: value * (0.5 + torch.rand(value.shape)) if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value for name, value in inputs_for(model).items() if name != "use_cache"
+    }  # fmt: skip
 
 
 def _step(model: Any, inputs: dict[str, Any]) -> None:
