@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from distdbg.shrink.probe.building import json_values
@@ -102,9 +103,10 @@ def tokens_for(length: int, model: Any) -> Any:
 
 
 def _rows(model: Any) -> int:
-    """How many tokens there are to choose from."""
-    try:
-        rows = model.get_input_embeddings().weight.shape[0]
-    except Exception:  # without an embedding of tokens, or with several
-        rows = getattr(model.config, "vocab_size", None)
-    return min(int(rows), _FIRST_TOKENS) if isinstance(rows, int) and rows > 0 else _FIRST_TOKENS
+    """How many tokens there are to choose from, by the config and the embedding; a model of texts and images may have
+    neither at its top."""
+    configs = [model.config, *(getattr(model.config, name, None) for name in getattr(model.config, "sub_configs", ()))]
+    known = [getattr(config, "vocab_size", None) for config in configs]
+    with suppress(Exception):
+        known.append(model.get_input_embeddings().num_embeddings)
+    return min([_FIRST_TOKENS, *(rows for rows in known if type(rows) is int and rows > 0)])
