@@ -144,7 +144,7 @@ def test_the_watchdogs_lines_of_ranks_that_all_came_name_nobody(tmp_path):
     (tmp_path / "job.log").write_text("\n".join([*lines, ""]))
     report = verdict(tmp_path / "job.log")
     assert not report.verdict and any(unknown.decisive for unknown in report.unknown)
-    assert not any("every host" in unknown.because for unknown in report.unknown), "the log does not tell the job's size"
+    assert not any("every host" in unknown.because for unknown in report.unknown), "the size of the job is not known"
 
 
 NCCL = """node1:42:77 [0] NCCL INFO ncclCommInitRankConfig comm 0x5 rank 3 nranks 8 cudaDev 0 busId 1 - Init COMPLETE
