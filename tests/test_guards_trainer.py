@@ -35,6 +35,7 @@ RUNS = {
         "--accumulate 1 --epochs 9",
         "",
     ),
+    "rates": ("learning-rate-zero", "--accumulate 1 --epochs 9", ""),
     "micro-batches": ("redundant-allreduce,loss-not-divided,leftover-steps-dropped", "", ""),
     "precision": (  # a rank with more batches steps on gradients that are not averaged
         "clip-before-unscale,loss-outside-autocast,loader-lengths-differ,weights-desynced",

@@ -60,8 +60,11 @@ def _module_of_entry_point(program: str) -> str:
     path = program if Path(program).is_file() else shutil.which(program)
     if path is None:
         return ""
-    with Path(path).open("rb") as file:
-        text = file.read(_MAX_ENTRY_POINT_BYTES).decode(errors="replace")
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_MAX_ENTRY_POINT_BYTES).decode(errors="replace")
+    except OSError:  # the launch says why it cannot be read
+        return ""
     entry_point = re.search(r"^from ([\w.]+) import", text, re.MULTILINE) if text.startswith("#!") else None
     return entry_point[1] if entry_point else ""
 

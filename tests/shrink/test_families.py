@@ -148,9 +148,12 @@ def test_derived_lists_that_a_config_leaves_out_are_written(tmp_path: Path) -> N
 
 
 def test_a_lost_kind_is_reported(tmp_path: Path) -> None:
+    """Without an attention layer the forward pass of this model raises with its own defaults."""
     auto, settings, _ = FAMILIES["jamba"]
     source = models.save(tmp_path / "large", "jamba", auto, **settings)
-    made = shrunk(source, tmp_path / "small", layers=2, keep="first")
+    with pytest.raises(Refused, match="runs: forward with the model's own defaults raises"):
+        shrunk(source, tmp_path / "refused", layers=2, keep="first")
+    made = shrunk(source, tmp_path / "small", layers=2, keep="first", verify="none")
     assert made["stacks"][0]["kept"] == [0, 1]
     assert any("is not kept" in w and "4" in w for w in made["warnings"]), made["warnings"]
 
@@ -172,7 +175,10 @@ def test_ranges_ends_and_any_order(keep: str, tmp_path: Path) -> None:
     made = shrunk(models.llama(tmp_path / "large"), tmp_path / "small", keep=keep)
     assert made["stacks"][0]["kept"] == kept
     assert bool(made["warnings"]) == (kept != sorted(set(kept)))
-    assert {said.partition(";")[0] for said in made["verified"].values()} == {"pass"}
+    is_in_order = kept == sorted(set(kept))  # other orders have no full model to compare outputs with
+    assert {check for check, said in made["verified"].items() if said.partition(";")[0] != "pass"} == (
+        set() if is_in_order else {"outputs"}
+    )
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("large", "small"))
     for new, old in enumerate(kept):
         assert after[f"model.layers.{new}.mlp.up_proj.weight"].equal(before[f"model.layers.{old}.mlp.up_proj.weight"])

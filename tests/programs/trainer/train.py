@@ -193,6 +193,8 @@ def scheduler_of(optimizer: torch.optim.Optimizer, config: Config, steps: int) -
         return OneCycleLR(optimizer, config.rate, total_steps=steps)  # scheduler-cadence
     if config.has("warmup-too-long"):
         return LinearLR(optimizer, total_iters=10 * steps)  # warmup-too-long
+    if config.has("learning-rate-zero"):
+        return LambdaLR(optimizer, lambda step: max(0.0, 1 - 2 * step / steps))  # learning-rate-zero
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 5) * (1 - step / (steps + 1)))
 
 
