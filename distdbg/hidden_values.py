@@ -51,7 +51,7 @@ class SecretValue:
 
 def record_value(secret: SecretValue, salt: bytes) -> dict[str, Any]:
     """What job.json keeps of one value: digests of its words, or none if it is too short for them."""
-    forms = printed_forms(secret.value) - {_hex(secret.value).upper()}
+    forms = printed_forms(secret.value)
     for part in secret_parts(secret.value):
         forms |= escaped_forms(part) if len(part) >= MIN_PART_LENGTH else frozenset()
     words = {tuple(_words(form)) for form in forms}
@@ -64,10 +64,6 @@ def record_value(secret: SecretValue, salt: bytes) -> dict[str, Any]:
         for w in kept
     ]  # fmt: skip
     return {"name": secret.name, "digests": digests}
-
-
-def _hex(value: str) -> str:
-    return value.encode("utf-8", "surrogateescape").hex()
 
 
 def _words(text: str) -> list[str]:

@@ -74,6 +74,12 @@ def test_values_are_taken_out_of_text(hidden, text, shown):
     assert hidden.mask(text) == shown
 
 
+@pytest.mark.parametrize("upper", [False, True])
+def test_hex_of_a_value_is_masked_in_either_case(hidden, upper):
+    text = SECRET.encode().hex()
+    assert hidden.mask(f"key {text.upper() if upper else text}") == f"key {MASK}"
+
+
 def test_values_without_digest_are_masked_where_they_are_known(secrets):
     known = HiddenValues({"hidden_values": hidden_values(secrets)}, secrets)
     assert known.mask("abc123 and p@ss,w0rd") == f"{MASK} and {MASK}" and known.incomplete == ""
