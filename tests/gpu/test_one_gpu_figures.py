@@ -54,6 +54,7 @@ stages["and cuBLAS"] = beside()
 dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29999", rank=0, world_size=1)
 dist.all_reduce(x)
 stages["and a communicator of one rank"] = beside()
+dist.destroy_process_group()
 print(json.dumps(stages))
 """
 
