@@ -119,7 +119,7 @@ def _row(model_type: str) -> dict[str, Any]:
 
 
 def lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """As docs/shrink.md shows it: counts by result, each refusal, and why the others were not built."""
+    """Counts by result, each refusal, and why the others were not built."""
     yield "| | types | not built here | right | refused, with the reason | wrong |"
     yield "|---|---|---|---|---|---|"
     for name, own in (("with an auto class", False), ("without", True)):

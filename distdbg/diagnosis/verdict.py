@@ -18,17 +18,18 @@ from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, CauseClass, Citation, Finding, Outcome, Report, Unknown, fold_ranks
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import EndedHung, TimeUp
 
-#: Root causes: findings below them in the order can be their consequence.
-LAUNCHER_LOST = "launcher-lost"
+_LAUNCHER_LOST = "launcher-lost"
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
 _NODES_GONE = ("node-lost", "network-cut")
 _DEVICE = "gpu-fault"
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
+#: Characters of a line in a finding's evidence.
+_MAX_QUOTED_LINE = 1000
 _CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
 
 
@@ -54,7 +55,18 @@ def build_report(evidence: RunEvidence) -> Report:
         unknown=(*failed, *unknown, *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
-    return evidence.hidden.mask_all(report)
+    return _cut_quotes(evidence.hidden.mask_all(report))
+
+
+def _cut_quotes(report: Report) -> Report:
+    """Cut long lines of quotes, after masking: the first part of a secret would not be recognised."""
+    findings = tuple(replace(f, evidence=tuple(map(_cut_quote, f.evidence))) for f in report.findings)
+    return replace(report, findings=findings)
+
+
+def _cut_quote(citation: Citation) -> Citation:
+    lines = [line[:_MAX_QUOTED_LINE] for line in citation.quote.split("\n")]
+    return replace(citation, quote="\n".join(lines))
 
 
 def order(found: Iterable[Finding]) -> list[Finding]:
@@ -215,7 +227,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
     own = {f.rank.rank: f for f in failures(evidence)}
-    if root is not None and root.id == LAUNCHER_LOST:
+    if root is not None and root.id == _LAUNCHER_LOST:
         return None, _no_exit_code(evidence)
     if root is not None and root.id in _NODES_GONE and root.nodes and evidence.run_id:  # the code is our launcher's
         return EXIT_LOST, f"the loss of {', '.join(root.nodes)}"

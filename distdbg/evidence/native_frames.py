@@ -20,11 +20,11 @@ class NativeWait(Enum):
     RECEIVE = "the sender of a receive"
     GROUP_SETUP = "the other ranks of a new communicator"
     #: an abort or a destruction waits for the kernels of the communicator
-    GROUP_END = "the kernels of a communicator that is ended"
+    GROUP_END = "the kernels of a communicator that is aborted or destroyed"
     #: all that a stream, an event or a device was given before
     DEVICE = "the device"
     #: a copy to or from the device, which waits for its stream
-    COPY = "a copy of the device"
+    COPY = "a copy to or from the device"
     #: the driver's own code, which has no names: for the device, or for a lock of the driver
     DRIVER = "the driver"
     #: autograd's thread for a device, which runs the backward pass of a model on a GPU
@@ -51,7 +51,7 @@ _FUNCTIONS: tuple[tuple[re.Pattern[str], NativeWait, str], ...] = (
     (re.compile(r"(?:cuda|hip|cu)(?:Stream|Event|Device|Ctx)Sync"), NativeWait.DEVICE, ""),
     (re.compile(r"^(?:cuda|hip|cu)Mem(?:cpy|set|Free)|^(?:cuda|hip)Free"), NativeWait.COPY, ""),
     (re.compile(r"autograd::ReadyQueue::pop"), NativeWait.BACKWARD, ""),
-    (re.compile(r"Store\b|Store::"), NativeWait.STORE, ""),
+    (re.compile(r"\bc10d::(?:\w+::)*\w*Store\b"), NativeWait.STORE, ""),
     (re.compile(r"take_gil"), NativeWait.GIL, ""),
     (re.compile(r"PyThread_acquire_lock|_PyMutex_Lock|lock_PyThread"), NativeWait.LOCK, ""),
 )

@@ -54,8 +54,11 @@ def find_listening_socket(path: str) -> OwnDescriptor | None:
     """The descriptor of the Unix socket that C code of this process has bound to `path`."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            with BorrowedSocket(fileno=int(name)) as candidate:
-                if candidate.family == _socket.AF_UNIX and candidate.getsockname() == path:
+            # With SOCK_NONBLOCK the constructor leaves the mode of the script's socket alone, also if the script has
+            # called socket.setdefaulttimeout().
+            kind = _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK
+            with BorrowedSocket(_socket.AF_UNIX, kind, fileno=int(name)) as candidate:
+                if candidate.getsockname() == path:
                     return OwnDescriptor(int(name), move=False)
         except OSError:
             continue  # not a socket, or closed meanwhile

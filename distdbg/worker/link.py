@@ -46,9 +46,9 @@ class Link:
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         connection.settimeout(_CONNECT_WITHIN_S)
         connection.connect(path)
-        connection.setblocking(True)
         self._descriptor = OwnDescriptor(connection.detach())
         self._socket = BorrowedSocket(fileno=self._descriptor.number())
+        self._socket.setblocking(True)  # socket.setdefaulttimeout() of the script may have made it non-blocking
 
     def send(self, op: str, fields: dict[str, object], *, last_words: bool = False) -> bool:
         """One message. False where the agent does not take it at once: then it is dropped, and never sent in part.

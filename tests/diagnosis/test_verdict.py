@@ -1,10 +1,15 @@
 """Order, explanation, outcome and exit code."""
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.diagnosis import rules
 from distdbg.diagnosis.rules import Rule, all_rules
-from distdbg.diagnosis.verdict import explain, order
+from distdbg.diagnosis.verdict import build_report, explain, order
+from distdbg.hidden_values import HiddenValues, SecretValue
+from distdbg.launch.plan.job_record import hidden_values
+from distdbg.masking import MASK
 from distdbg.model import CauseClass, Finding
 from tests.made_run import GLOO_LOST, MadeRun
 
@@ -44,6 +49,18 @@ def test_a_rank_hangs_because_of_the_exception_that_it_handles():
     raised = finding("raised", CauseClass.EXCEPTION_IN_FLIGHT, 2.0, ranks=(1,))
     hangs = [finding("hangs", CauseClass.STUCK, 1.0, ranks=(rank,)) for rank in (1, 2)]
     assert [f.explained_by for f in explain(order([raised, *hangs]))] == [None, "raised", None]
+
+
+@pytest.mark.parametrize("before", [380, 970])
+def test_secret_is_masked_before_a_long_line_is_cut(tmp_path, before):
+    """Only a digest of it is known, which no part of it has."""
+    secret = SecretValue("MY_TOKEN", "q7Zr0aPxyz11WvUt")
+    run = MadeRun(tmp_path)
+    run.raises(0, "RuntimeError", "x" * before + f" {secret.value} " + "y" * 2000, t=8.0)
+    evidence = replace(run.closes().evidence(), hidden=HiddenValues({"hidden_values": hidden_values([secret])}))
+    (raised,) = [f for f in build_report(evidence).findings if f.id == "rank-exception"]
+    assert secret.value[:4] not in repr(raised) and MASK[:3] in repr(raised), raised
+    assert max(map(len, raised.evidence[0].quote.split("\n"))) <= 1000
 
 
 @pytest.mark.parametrize(("by", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("cancel by me", 143)])

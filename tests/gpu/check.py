@@ -34,7 +34,7 @@ BOX_FIGURES = HERE / "one_gpu_box.json"
 TOLERANCE = 0.02
 NOT_COMPARED = "(time)"
 NO_GPU, DIFFERS = 3, 10
-#: The tests marked one_gpu take at most this long on hardware, and one of them at most TEST_LIMIT_S.
+#: On hardware no test begins after CHECK_LIMIT_S, and none takes longer than TEST_LIMIT_S.
 CHECK_LIMIT_S, TEST_LIMIT_S = 340, 100
 
 Rows = dict[str, object]

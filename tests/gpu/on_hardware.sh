@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the tests marked `one_gpu` on this machine's GPU and compare them with the simulated one. At most six minutes.
+# Run the tests marked `one_gpu` on this machine's GPU and compare them with the simulated one. On an H200: 4 min 20 s.
 #
 #   tests/gpu/on_hardware.sh OUTPUT [--side box] [pytest's arguments]
 #
@@ -17,7 +17,11 @@ set -euo pipefail
 
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 wheels=${WHEELS:-$repository/tests/gpu/wheels}
-output=${1:?"usage: tests/gpu/on_hardware.sh OUTPUT [--side box] [pytest's arguments]"}
+if [ $# = 0 ] || [ "${1#-}" != "$1" ]; then
+  echo "usage: tests/gpu/on_hardware.sh OUTPUT [--side box] [pytest's arguments]" >&2
+  exit 2
+fi
+output=$1
 shift
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
@@ -44,7 +48,7 @@ mkdir "$work/source"
 (cd "$repository" && tar c --exclude=./.git --exclude='./.venv*' --exclude=./tests --exclude=./build . ) | tar x -C "$work/source"
 mkdir -p "$work/source/tests/programs"
 cp -r "$repository/tests/programs/guards" "$work/source/tests/programs/"
-"${pip[@]}" --no-build-isolation "$work/source"
+"${pip[@]}" --no-build-isolation "$work/source" 2>"$work/pip.log" || { cat "$work/pip.log" >&2; exit 1; }
 rm -rf "$work/source"
 cp "$site"/bin/* "$work/venv/bin/"  # --target leaves programs such as py-spy beside the packages
 

@@ -82,3 +82,17 @@ def test_listening_socket_is_found_by_its_path(tmp_path):
         assert found.number() == server.fileno()
         assert find_listening_socket(str(tmp_path / "nothing")) is None
         assert server.fileno() > 0 and other.fileno() > 0
+
+
+def test_search_leaves_the_mode_of_sockets_under_a_default_timeout(tmp_path):
+    """`socket.setdefaulttimeout()` of the script makes Python's constructor change a socket's mode."""
+    mine, other = socket.socketpair()
+    previous = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        assert find_listening_socket(str(tmp_path / "none")) is None
+        assert os.get_blocking(mine.fileno()) and os.get_blocking(other.fileno())
+    finally:
+        socket.setdefaulttimeout(previous)
+        mine.close()
+        other.close()

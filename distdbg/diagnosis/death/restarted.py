@@ -10,7 +10,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 
 _HOW = {"failed": "failed", "hung": "hung", "cancelled": "was cancelled", "succeeded": "succeeded",
-        "unknown": "ended, how is not known"}  # fmt: skip
+        "unknown": "ended in an unknown way"}  # fmt: skip
 
 
 @rule("restarted")

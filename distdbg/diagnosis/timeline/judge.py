@@ -53,12 +53,18 @@ def _judge(seen: Seen, *, delegates: bool) -> Standing:
     if ahead and host_side.may_wait_for_device(seen, found):
         return seen.stands(Doing.COLLECTIVE, "waits, probably for its device,", "wait", sure=False)
     if not seen.open and (call := host_side.device_call(seen, found)):
-        # No operation of a group is open: a kernel or a copy of this rank alone does not finish.
-        place = f" at {host_side.place(seen.users[0])}" if seen.users else ""
-        return replace(
-            seen.stands(Doing.DEVICE, f"waits for its device in {call}{place}", sure=False), native_call=call
-        )
+        return _own_device(seen, call)
     return found
+
+
+def _own_device(seen: Seen, call: str) -> Standing:
+    """No operation of a group is known to be open: a kernel or a copy of this rank alone does not finish."""
+    if seen.records_nothing:
+        standing = seen.stands(Doing.COLLECTIVE, f"waits for its device in {call}", "wait", sure=False)
+    else:
+        place = f" at {host_side.place(seen.users[0])}" if seen.users else ""
+        standing = seen.stands(Doing.DEVICE, f"waits for its device in {call}{place}", sure=False)
+    return replace(standing, native_call=call)
 
 
 def _without_a_stack(seen: Seen) -> Standing:

@@ -56,6 +56,10 @@ class Seen:
         self.unrecorded = recorder is None
         #: no recorder says what its device waits in
         self.runs_ahead = dump.runs_ahead(rank.rank)
+        #: it uses NCCL, and its recorder has no operation: one may be open on its device all the same
+        self.records_nothing = (
+            recorder is not None and not recorder.entries and (rank.first.process.nccl or rank.pid in dump.pids_of_nccl)
+        )
         judged = [self.main if other.threads is look.threads else rank.judged(other) for other in rank.looks]
         mains = [main for main in judged if main is not None]
         self.holds_gil = any(main.holds_gil for main in mains)

@@ -101,7 +101,10 @@ def find_waits(
             wait = _of_devices(wait, number, known[number], opened, standings)
             awaited_there[dump.signatures[signature].operation].update(wait.awaited)
         found.append(wait)
-    found += [Wait(c.title, ranks, c.find_missing(ranks, dump), group=c.group) for c, ranks in first_calls.items()]
+    found += [
+        Wait(call.title, ranks, call.find_missing(ranks, dump), group=call.group, needs_all=True)
+        for call, ranks in first_calls.items()
+    ]
     found += _blind(blind, awaited_there, standings)
     found += _blind_on_device(ahead, standings, dump)
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]

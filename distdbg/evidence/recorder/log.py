@@ -21,11 +21,11 @@ _RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
 _FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
 LONGEST_NAME = 200
-#: Backends whose operations a host only enqueues.
 #: Parts of a coalesced operation that are shown to people.
 _MAX_PARTS_SHOWN = 4
 #: Parts of a coalesced operation that are compared between ranks.
 _MAX_PARTS_COMPARED = 4096
+#: Backends whose operations a host only enqueues.
 ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
 
 

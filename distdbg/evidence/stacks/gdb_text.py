@@ -36,7 +36,7 @@ _LONGEST = 8_000
 
 
 def is_gdb_text(text: str) -> bool:
-    """A frame `#0` below a thread or a command of gdb's or at the begin of the text, or what py-bt prints."""
+    """A frame `#0` below a thread or a command of gdb's or at the beginning of the text, or what py-bt prints."""
     lines = [line.removeprefix("(gdb) ") for line in text.split("\n")]
     first = next(filter(str.strip, lines), "")
     named = first.startswith("#0 ") or any(

@@ -175,8 +175,11 @@ def _small(digits: str) -> int:
 
 
 def shortened(text: str, lines: int = 40) -> str:
-    """A traceback for a reader: frames of libraries, its middle and the rest of long lines are left out and counted."""
-    rows = [row[:400] for row in _folded(text.split("\n"))]
+    """A traceback for a reader: frames of libraries and its middle are left out and counted.
+
+    Lines stay whole: a report masks secrets before it cuts them.
+    """
+    rows = list(_folded(text.split("\n")))
     if len(rows) <= lines:
         return "\n".join(rows)
     head, tail = 6, lines - 7

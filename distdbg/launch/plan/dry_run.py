@@ -48,7 +48,8 @@ def node_lines(node: NodePlan, plan: Plan) -> Iterable[str]:
             yield f"export {assignment(variable.name, variable.value).text}  {_comment(variable.origin)}"
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
-    command = [plan.place.python, *_SAFE_PATH, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
+    safe_path = () if plan.place.container else _SAFE_PATH  # the Python of an image may be too old for it
+    command = [plan.place.python, *safe_path, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
     # A shell cannot export a name such as A-B; env(1) can.
     exported = ["env", *(assignment(v.name, v.value).text for v in odd)] if odd else []
     yield " ".join([*exported, *(word.text for word in argument_words(command))])

@@ -40,18 +40,28 @@ def assignment(name: str, value: str, before: str = "") -> ShellWord:
 def argument_words(argv: Sequence[str]) -> Iterator[ShellWord]:
     """The words of a command line; a variable stands for the value of an option that is secret."""
     option, unnamed = "", 0
+    values: dict[str, str] = {}  # an option may be repeated with another value
     for word, shown in zip(argv, mask_argv(argv), strict=True):
         name, equals, value = word.partition("=")
         if word == shown:
             yield ShellWord(quote(word))
         elif equals and shown.startswith(f"{name}="):
-            yield ShellWord(f'{quote(f"{name}=")}"${{{_variable(name)}?}}"', {_variable(name): value})
+            variable = _variable_for(name, value, values)
+            yield ShellWord(f'{quote(f"{name}=")}"${{{variable}?}}"', {variable: value})
         else:
             named = shown == MASK and option.startswith("-")
             unnamed += not named
-            variable = _variable(option if named else str(unnamed))
+            variable = _variable_for(option if named else str(unnamed), word, values)
             yield ShellWord(f'"${{{variable}?}}"', {variable: word})
         option = word
+
+
+def _variable_for(name: str, value: str, values: dict[str, str]) -> str:
+    """Return the variable of this name, or the next one that does not stand for another value."""
+    variable = _variable(name)
+    while values.setdefault(variable, value) != value:
+        variable += "_"
+    return variable
 
 
 def _variable(name: str) -> str:

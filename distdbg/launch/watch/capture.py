@@ -76,6 +76,8 @@ _ANSWERS_WITHIN_S = 3.0
 _ASKS_NCCL_S = 4.0
 #: The second dump of a rank that is not ours is fast; for the first see PIPE_ANSWERS_WITHIN_S.
 _ANSWERS_AGAIN_S = 3.0
+#: For the threads that a look has paused to wait again; the rest of the interval between two looks is measured.
+_SETTLES_WITHIN_S = 0.1
 _FRESH_NS = 5_000_000_000
 _TIME_OVER = not_tried("the time for this capture was over")
 _COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
@@ -171,6 +173,7 @@ class Capture:
     def _end_look(self, until: float) -> None:
         """Note what each rank has used so far, once the threads that the look paused wait again: only what a rank uses
         from then on, until the next look begins, is its own work."""
+        until = min(until, time.monotonic() + _SETTLES_WITHIN_S)
         for target in self.targets:
             target.looks[-1]["rested"] = settled_switches(target.pid, judged(target) or target.pid, until)
         for target in self.targets:

@@ -45,7 +45,7 @@ def _of_a_part(
     for holder in (vars(part), part._buffers):
         for name, value in list(holder.items()):
             other, placed = getattr(there, name, value), getattr(at_place, name, None)
-            if type(value) in (int, float) and value != other and (value, other) != own_numbers:
+            if {type(value), type(other)} <= {int, float} and value != other and (value, other) != own_numbers:
                 words = f"{called}.{name} is {value:g}, and {other:g} in the full model"
                 yield OtherNumber(holder, name, value, other, words, placed == value)
             elif name in part._non_persistent_buffers_set and not _are_equal(value, other):

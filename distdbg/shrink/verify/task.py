@@ -40,12 +40,13 @@ def verify(task: dict[str, Any]) -> dict[str, str]:
     each new one; none: all stayed), rows (how many there were), cuts (see `FullModel`), smoke (take a step, too). The
     small model's weights are in its folder.
 
-    Check -> `pass`, `fail: …` or `not run, because …`.
+    Check -> `pass`, `warning: …`, `fail: …` or `not run, because …`.
     """
     checks = _begun.pop(_name(task), None) or _LayerChecks(task)
     _begun.clear()
     found = checks.found | _of_the_files(task, checks.full, checks.small, checks.stacks) | checks.collectives()
-    found |= _attempt(lambda: run_for_real(task, checks.full, checks.small, checks.stacks), CHECKS)
+    wanted = (*CHECKS, "smoke_test") if task["smoke"] else CHECKS
+    found |= _attempt(lambda: run_for_real(task, checks.full, checks.small, checks.stacks), wanted)
     return {check: found[check] for check in sorted(found, key=_place)}
 
 

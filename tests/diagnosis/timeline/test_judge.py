@@ -307,6 +307,15 @@ def test_host_that_waits_for_its_own_device(frames, native, line, state, cpu, ca
     assert (found.doing, found.frame.line, bool(found.native_call)) == (Doing.DEVICE, line, True), found
 
 
+def test_empty_recorder_of_a_job_with_nccl_blames_no_host():
+    """Newer process groups of NCCL have a recorder of their own: a collective may be open all the same."""
+    rank = made(SYNCHRONIZES, state="R", cpu=(1.0, 2.0), call="", log=recorder(SIGNATURES))(3)
+    dump = Dump("x", T, signatures=SIGNATURES)
+    vars(dump)["pids_of_nccl"] = frozenset({rank.pid})
+    found = stand(rank, None, dump)
+    assert found.doing is Doing.COLLECTIVE and not found.sure, found
+
+
 def test_backward_on_a_device_that_waits_for_ranks():
     """Autograd's thread for the device makes the calls; the main thread waits for that thread."""
     found = standing(made(BACKWARD, log=open_log(), native=("pthread_cond_wait", "torch::autograd::ReadyQueue::pop")))

@@ -9,7 +9,7 @@ from distdbg.errors import UsageError
 from distdbg.launch.io.ports import ReservedPort
 from distdbg.launch.plan.dry_run import render_dry_run
 from distdbg.launch.plan.job import BOOT, make_plan
-from distdbg.launch.plan.shell_words import quote
+from distdbg.launch.plan.shell_words import argument_words, quote
 from distdbg.launch.plan.topology import Gpu, MachineFacts
 from distdbg.settings import JobSettings
 
@@ -272,3 +272,9 @@ def test_a_dry_run_that_is_pasted_runs_the_job(distdbg, tmp_path):
     written = {path.name: path.read_text() for path in tmp_path.glob("out*")}
     assert written == {f"out put-{rank}": "a 'b'\nc" for rank in range(4)}, done
     assert shlex.split(shown.out, comments=True)
+
+
+def test_repeated_secret_options_have_variables_of_their_own():
+    words = list(argument_words(["--api-key", "Zq81kdm2", "--api-key=Yw72pqn4", "--api-key", "Zq81kdm2"]))
+    values = {name: value for word in words for name, value in word.secrets.items()}
+    assert sorted(values.values()) == ["Yw72pqn4", "Zq81kdm2"] and len(values) == 2, words
