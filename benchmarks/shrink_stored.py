@@ -3,8 +3,8 @@
 The default config is made narrow by its names of sizes (a benchmark may guess; the tool itself does not). It is built,
 saved by transformers, made small by `shrink-model` with default options, and loaded again. Then: each tensor of the
 loaded small model against that of the loaded full one; the outputs of both, where the full one's other layers are
-identities; forward, backward and `generate` of both. `wrong`: a tensor that is another layer's, other outputs, or a
-small model that raises where the full one runs.
+identities (shrink_outputs.py); forward, backward and `generate` of both. `wrong`: a tensor that is another layer's,
+other outputs, or a small model that raises where the full one runs. `warned`: other outputs, and the command warns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from shrink_outputs import compare_outputs
+
 from distdbg.errors import DistdbgError, Refused
 from distdbg.shrink import checking, making
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
@@ -25,10 +27,8 @@ from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import ShrinkRequest, make
 from distdbg.shrink.probe.building import Builder, brief, json_values, model_class, open_builder
-from distdbg.shrink.verify.full_model import WatchedLayers, broken_identity
-from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.inputs import inputs_for, runs
 from distdbg.shrink.verify.kept import kept_of
-from distdbg.shrink.verify.running import forward
 
 MOST_ELEMENTS = 130_000_000
 _SIZES = ("hidden", "intermediate", "dim", "d_model", "ffn", "width", "embd", "embed", "inner", "proj", "channels",
@@ -69,15 +69,14 @@ def _narrow(values: dict[str, Any], factor: int) -> None:
 
 
 def tiny(model_type: str) -> tuple[Builder, int]:
-    """(the builder of the narrowest config that can be built and is small enough, its factor)"""
+    """(the builder of the narrowest config that runs and is small enough, its factor); if none runs, the narrowest that
+    can be built"""
     import transformers
 
     config = transformers.CONFIG_MAPPING[model_type]()
-    try:
-        chosen = model_class(config, None, False)
-    except Refused:
-        chosen = _own_class(config)
+    chosen = _own_class(config) if is_without_auto_class(config) else model_class(config, None, False)
     error: Exception = Refused("no narrower config can be built", "")
+    built: tuple[Builder, int] | None = None
     large = False
     for factor in (16, 64, 32, 8, 4, 2, 1):
         if factor in (64, 32) and not large:
@@ -91,9 +90,27 @@ def tiny(model_type: str) -> tuple[Builder, int]:
             continue
         large = sum(p.numel() for p in model.parameters()) > MOST_ELEMENTS
         if not large:
-            return builder, factor
+            if _runs(model):
+                return builder, factor
+            built = built or (builder, factor)
         error = Refused("its narrowest config that can be built is too large", "")
+    if built:
+        return built
     raise error
+
+
+def _runs(model: Any) -> bool:
+    try:
+        return runs(model, inputs_for(model))
+    except Exception:
+        return False
+
+
+def is_without_auto_class(config: Any) -> bool:
+    try:
+        return bool(model_class(config, None, False) is None)
+    except Refused:
+        return True
 
 
 def _own_class(config: Any) -> Any:
@@ -116,6 +133,7 @@ def _own_class(config: Any) -> Any:
 def look(model_type: str) -> dict[str, Any]:
     """The outcome, why, and `forward` (with backward) and `generate`: pass, fail, or why they were not run."""
     import torch
+    import transformers
 
     layouts: list[dict[str, Any]] = []
 
@@ -134,8 +152,8 @@ def look(model_type: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="distdbg-sweep-") as folder:
         large, small = Path(folder, "large"), Path(folder, "small")
         try:
+            row["own_class"] = is_without_auto_class(transformers.CONFIG_MAPPING[model_type]())
             builder, row["factor"] = tiny(model_type)
-            row["own_class"] = not builder.model_class.__name__.startswith("AutoModel")
             maker = getattr(builder.model_class, "from_config", None) or builder.model_class._from_config
             maker(builder.config(builder.full)).save_pretrained(large)
         except Exception as error:
@@ -145,13 +163,15 @@ def look(model_type: str) -> dict[str, Any]:
             source = open_source(str(large))
             made = make(source, small, ShrinkRequest())
         except Refused as error:
-            return row | {"outcome": "refused", "why": error.message}
+            return row | {"outcome": "refused", "why": error.message, "remedy": error.remedy}
         except DistdbgError as error:
             return row | {"why": error.message}
         row |= {check: made["verified"].get(check, "not run") for check in ("runs", "outputs", "generate")}
         row["stacks"] = {s["path"]: [s["layers"], s["kept"]] for s in made["stacks"]}
         problems = list(_problems(large, small, layouts[-1], row))
-        return row | {"outcome": "wrong" if problems else "right", "why": "; ".join(problems)}
+        is_told = row["outputs"].startswith("warning") and all(words.startswith("wrong") for words in problems)
+        outcome = ("warned" if is_told else "wrong") if problems else "right"
+        return row | {"outcome": outcome, "why": "; ".join(problems)}
 
 
 def _problems(large: Path, small: Path, probe: dict[str, Any], row: dict[str, Any]) -> Iterator[str]:
@@ -178,7 +198,10 @@ def _problems(large: Path, small: Path, probe: dict[str, Any], row: dict[str, An
     except Exception as error:
         row["forward"] = f"not run: {brief(error)[:80]}"
         return
-    row["same outputs"] = _same_outputs(one, two, stacks, inputs)
+    try:
+        row["same outputs"] = compare_outputs(one, two, {s.path: (s.layers, s.kept) for s in stacks}, inputs)
+    except Exception as error:
+        row["same outputs"] = f"not run: {brief(error)[:80]}"
     if row["same outputs"].startswith("wrong"):
         yield row["same outputs"]
     for what, call in (("step", _step), ("four tokens", _generate)):
@@ -212,36 +235,6 @@ def _other_weights(one: Any, two: Any, kept: dict[str, Any], cuts: dict[str, Any
                 return f"{new} is not {name} of the full model"
     left = sorted(here.keys() - given)
     return f"{left[0]} stands for nothing in the full model" if left else ""
-
-
-def _same_outputs(full: Any, small: Any, stacks: Any, inputs: dict[str, Any]) -> str:
-    """`pass`, `wrong: …` or `not run: …`. The full model is the one that was loaded with all its weights."""
-    from distdbg.shrink.verify.running import _deviation, _named
-
-    watch, there = WatchedLayers(), WatchedLayers()
-    try:
-        with watch.watching(small, {s.path: range(len(s.kept)) for s in stacks}):
-            here = forward(small, inputs)
-        for stack in stacks:
-            for number in set(range(stack.layers)) - set(stack.kept):
-                layer = full.get_submodule(f"{stack.path}.{number}")
-                forms = watch.forms.get(stack.path, {})
-                form = forms.get(type(layer).__name__) or next(iter(forms.values()), None)
-                if form is not None:
-                    layer.forward = lambda *args, form=form, **kwargs: form.pass_on((args, kwargs))
-        with there.watching(full, {s.path: range(s.layers) for s in stacks}):
-            expected = forward(full, inputs)
-    except Exception as error:
-        return f"not run: {brief(error)[:80]}"
-    finally:
-        for module in full.modules():
-            vars(module).pop("forward", None)
-    off = _deviation(dict(_named(expected)), dict(_named(here)))
-    if off is None:
-        return "not run: no output of the same form"
-    if off and (why := next((w for s in stacks if (w := broken_identity(there.calls.get(s.path, ()), s))), "")):
-        return f"not run: {why}"
-    return f"wrong: {off}" if off else "pass"
 
 
 def _inputs(model: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _OTHERS = "each_layer"
 _OF_THE_FILES = {
     "outputs": "its outputs are those of the full model whose other layers are identities{}",
     "runs": "forward and backward run with its own defaults{}",
-    "generate": "so does generate{}",
+    "generate": "generate runs with its own defaults{}",
     "stored_names": "each tensor is from the layer that it belongs to",
     "weights": "the bytes are the source's{}",
     "names_and_shapes": "transformers finds every tensor{}",

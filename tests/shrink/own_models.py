@@ -13,7 +13,8 @@ from transformers.modeling_outputs import CausalLMOutput
 
 class OwnConfig(transformers.PretrainedConfig):
     """pattern: kinds of layers, repeated. sources: the layer that each layer takes its states from. adapters: how many
-    layers have one. cycles: how often the model goes through its layers. placed: scales follow from a layer's place.
+    layers have one. cycles: how often the model goes through its layers. placed: scales follow from a layer's place
+    (`unused`: the number is there and scales nothing).
     by_depth: a scale follows from the number of layers (`layer`: it is kept in each layer; `config`: it is computed in
     each pass). stores: the last layer of each kind is marked, without an
     effect. needs_attention: the default forward raises if no layer is of the kind `attention`."""
@@ -64,7 +65,7 @@ class OwnLayer(nn.Module):
         made = self.down(torch.relu(self.up(states[self.source]))) + self.mixer(normed)
         if hasattr(self, "adapter"):
             made = self.adapter(made)
-        if self.residual_index is None:
+        if self.residual_index is None or self.config.placed == "unused":
             scale = 1 / self.config.num_hidden_layers if self.config.by_depth == "config" else self.scale
             return hidden_states + scale * made
         return hidden_states * math.sqrt(1 - 1 / self.residual_index) + made / math.sqrt(self.residual_index)

@@ -20,7 +20,7 @@ from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, has_passed
 from distdbg.shrink.verify.measuring import as_the_weights, turn_off_dropout
 from distdbg.shrink.verify.modalities import inputs_of, modalities
-from distdbg.shrink.verify.other_numbers import other_numbers, substituted
+from distdbg.shrink.verify.other_numbers import OtherNumber, other_numbers, substituted
 from distdbg.shrink.verify.reloading import load_model, weights_size
 from distdbg.shrink.verify.samples import MAIN
 from distdbg.shrink.verify.values import tensors_in
@@ -35,6 +35,10 @@ _NARROWER = 0.25
 #: in another order
 _TOLERANCE = {"torch.float32": 1e-3, "torch.float64": 1e-6}
 _TOLERANCE_OF_HALF = 2e-2
+
+
+class FullModelNotBuiltError(Exception):
+    """The full model cannot be built, so that nothing is known of what it does."""
 
 
 class RealRun:
@@ -76,8 +80,12 @@ class RealRun:
         return result
 
     def _whole(self) -> FullModel:
+        """Raises FullModelNotBuiltError."""
         if self._made is None:
-            self._made = FullModel(self._full, self.small, self._stacks, self._cuts)
+            try:
+                self._made = FullModel(self._full, self.small, self._stacks, self._cuts)
+            except Exception as error:
+                raise FullModelNotBuiltError(f"the full model cannot be built: {in_short(error)}") from error
         return self._made
 
     def _runs(self, inputs: dict[str, Any]) -> str:
@@ -96,6 +104,8 @@ class RealRun:
         except Exception as error:
             try:
                 call(self._whole().model)
+            except FullModelNotBuiltError as unbuilt:
+                return f"not run, because {what} raises {in_short(error)}, and {unbuilt}"
             except Exception as also:
                 return f"not run, because the full model does not do {what}, either: {in_short(also)}"
             return f"fail: {what} with the model's own defaults raises {brief(error)}; the full model's does not"
@@ -107,15 +117,17 @@ class RealRun:
         if moved:
             return f"not run, because the layers of {moved[0]} are in another order, or there several times"
         watch, there = WatchedLayers(), WatchedLayers()
+        with watch.watching(self.small, {s.path: range(len(s.kept)) for s in self._stacks}):
+            here = forward(self.small, inputs)
         try:
-            with watch.watching(self.small, {s.path: range(len(s.kept)) for s in self._stacks}):
-                here = forward(self.small, inputs)
             full = self._whole()
             with (
                 full.with_identities(watch.forms) as model,
                 there.watching(model, {s.path: range(s.layers) for s in self._stacks}),
             ):
                 expected = forward(model, inputs)
+        except FullModelNotBuiltError as error:
+            return f"not run, because {error}"
         except Exception as error:
             return f"not run, because with identities the full model raises {in_short(error)}"
         reached.update(watch.calls)
@@ -135,15 +147,20 @@ class RealRun:
             return f"not run, because {there.problems[0]}"
         if _deviation(dict(_named(here)), dict(_named(forward(self.small, inputs, seed=1)))):
             return "not run, because the outputs are drawn by chance"
-        is_explained = False
         numbers = list(other_numbers(self._whole().model, self.small, self._stacks))
-        with substituted(numbers), suppress(Exception):  # a config with the number of layers that are not there
-            is_explained = not _deviation(dict(_named(expected)), dict(_named(forward(self.small, inputs))))
-        placed = next((number.words for number in numbers if number.is_placed), "")
-        words = placed or (numbers[0].words if is_explained and numbers else "")
-        found = f"{off} from those of the full model whose other layers are identities{words and '; '}{words}"
+        counts, placed = ([n for n in numbers if n.is_placed == is_placed] for is_placed in (False, True))
+        tried = [group for group in (counts, placed, [*placed, *counts]) if group]
+        cause = next((group for group in tried if self._gives(expected, inputs, group)), [])
+        found = "; ".join([f"{off} from those of the full model whose other layers are identities",
+                           *(number.words for number in cause[:1])])  # fmt: skip
         # what follows from the number of layers is no layer's own: no copy with fewer layers can have it
-        return f"warning: {found}" if is_explained and not placed else f"fail: {found}"
+        return f"warning: {found}" if cause and cause is counts else f"fail: {found}"
+
+    def _gives(self, expected: Any, inputs: dict[str, Any], numbers: Sequence[OtherNumber]) -> bool:
+        """Whether the small model's outputs are the expected ones with the full model's numbers in its place."""
+        with substituted(numbers), suppress(Exception):  # a config with the number of layers that are not there
+            return not _deviation(dict(_named(expected)), dict(_named(forward(self.small, inputs))))
+        return False
 
 
 def forward(model: Any, inputs: Mapping[str, Any], seed: int = 0) -> Any:

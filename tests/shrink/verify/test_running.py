@@ -79,6 +79,34 @@ def test_scale_by_the_number_of_layers_is_a_warning(tmp_path: Path, by_depth: st
     assert bool(moved) == (by_depth == "layer")
 
 
+def test_number_by_place_without_effect_is_not_blamed(tmp_path: Path) -> None:
+    """The scale by the number of layers explains the outputs. What a layer's place decides scales nothing."""
+    source = own_models.save(tmp_path / "large", by_depth="layer", placed="unused")
+    outputs = shrunk(source, keep="0,3")["verified"]["outputs"]
+    assert (
+        outputs.startswith("warning: ") and "scale is 0.5, and 0.288675" in outputs and "residual_index" not in outputs
+    )
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_full_model_that_cannot_be_built_is_not_said_to_have_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    from distdbg.shrink.verify import running
+
+    def refuse(*_arguments) -> None:
+        raise RuntimeError("no memory for buffers")
+
+    monkeypatch.setattr(running, "FullModel", refuse)
+    verified = shrunk(own_models.save(tmp_path / "large", pattern=["recurrent"], needs_attention=fails))["verified"]
+    unbuilt = "the full model cannot be built: RuntimeError: no memory for buffers"
+    if fails:
+        why = "forward raises ValueError: the cache has no attention layer"
+        assert verified["runs"] == f"not run, because {why}, and {unbuilt}"
+    else:
+        assert verified["runs"] == "pass" and verified["outputs"] == f"not run, because {unbuilt}"
+
+
 def test_default_forward_that_raises_is_refused(tmp_path: Path) -> None:
     source = own_models.save(tmp_path / "large", pattern=HYBRID, needs_attention=True)
     found = refusal(source, layers=2, keep="first")
