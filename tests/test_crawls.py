@@ -39,15 +39,20 @@ def test_crawl(program, distdbg, tmp_path):
     assert wanted, f"{program} promises no verdict"
     sizes = "--nodes", str(nodes_of(program)), "--nproc-per-node", "2"
     command = [sys.executable, "-m", "distdbg", "launch", *sizes, str(program)]
+
+    def hang_dump():
+        return distdbg("hang-dump", "--json", "--looks", "5", "--interval", "0.4", "--native", "0")
+
     with (tmp_path / "launch.txt").open("wb") as out:
         process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             wait_until_warm(tmp_path, process)
             # C frames stop a rank for long on a busy machine, and then the late one waits for it as all others do
-            for _ in range(2):  # nor does py-spy always come to each look there, and so to the late rank's line
-                looked = distdbg("hang-dump", "--json", "--looks", "5", "--interval", "0.4", "--native", "0")
-                if (wanted["says"] or "") in looked.out:
-                    break
+            # and spends most of a step in other lines than its late one: look until one look meets it there
+            looked = hang_dump()
+            while (wanted["says"] or "") not in looked.out and process.poll() is None:
+                again = hang_dump()
+                looked = again if again.code == 0 else looked  # another code: the job has ended meanwhile
             assert process.wait(150) == 0, (tmp_path / "launch.txt").read_text()
         finally:
             process.terminate()
