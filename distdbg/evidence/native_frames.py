@@ -32,6 +32,8 @@ class NativeWait(Enum):
     STORE = "a key of a store"
     LOCK = "a lock"
     GIL = "the GIL"
+    #: a process without work waits here, too
+    EVENT = "a socket, a pipe or a file"
 
     @property
     def of_device(self) -> bool:
@@ -54,6 +56,7 @@ _FUNCTIONS: tuple[tuple[re.Pattern[str], NativeWait, str], ...] = (
     (re.compile(r"\bc10d::(?:\w+::)*\w*Store\b"), NativeWait.STORE, ""),
     (re.compile(r"take_gil"), NativeWait.GIL, ""),
     (re.compile(r"PyThread_acquire_lock|_PyMutex_Lock|lock_PyThread"), NativeWait.LOCK, ""),
+    (re.compile(r"^_*(?:GI_+|libc_)?(?:p?poll|p?select(?:64)?|epoll_p?wait2?)$"), NativeWait.EVENT, ""),
 )
 #: Drivers and run times of devices, whose own functions are stripped of their names.
 _DRIVERS = re.compile(r"^lib(?:cuda|cudart|amdhip64|hsa-runtime64|ze_loader)(?:[-.]|$)")

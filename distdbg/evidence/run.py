@@ -14,7 +14,7 @@ from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished
 if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, and reads none of these
     from collections.abc import Mapping
 
-    from distdbg.evidence.dump import Dump
+    from distdbg.evidence.dump import Dump, RankDump
     from distdbg.evidence.host.course import RankLook
     from distdbg.evidence.host.gpus import GpuCourse
     from distdbg.evidence.host.preflight import Preflight
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from distdbg.protocol.message import Lost
 
 
-#: The rank of a process of which only a log is known, and no line of it says the rank.
+#: The rank of a process of which a log or a stack is known, and nothing says the rank.
 UNKNOWN_RANK = -1
 
 
@@ -298,6 +298,8 @@ class RunEvidence:
     preflight: Preflight | None = None
     #: processes of which a log has errors, and whose rank no line says; their rank is UNKNOWN_RANK
     unattributed: tuple[RankRecord, ...] = ()
+    #: processes of which somebody else took stacks, and whose rank no file's name says; their rank is UNKNOWN_RANK
+    unnamed_processes: tuple[RankDump, ...] = ()
     #: what was read of others' logs; None where there were none
     logs: LogsRead | None = None
     #: masks the secrets of the job

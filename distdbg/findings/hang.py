@@ -165,7 +165,8 @@ ENTRIES = (
         "silent.",
         how_seen="The stack ends in a call that is no communication; the process waits in a system call that Python "
         "itself does not use here, or burns CPU at one place in both looks. In a debugger's stacks of some ranks also "
-        "a wait for the device, if no rank that was read does something else.",
+        "a wait for the device, if no rank that was read does something else; if the rank of the stacks is not known, "
+        "this is a warning, since one stack does not show for how long it waits.",
         remedy="`distdbg hang-dump --native` shows the C frames. Regular expressions that backtrack, tokenizers, "
         "image codecs and locks taken before a fork are the usual ones.",
         source="https://docs.python.org/3/c-api/init.html#thread-state-and-the-global-interpreter-lock",

@@ -26,7 +26,7 @@ from distdbg.evidence.logs.rank_names import NameFacts, facts_of_name, rank_of_n
 from distdbg.evidence.logs.watchdog import Watchdogs
 from distdbg.evidence.native_frames import outermost_wait
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
-from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.evidence.run import UNKNOWN_RANK, NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.stacks.gdb_text import is_gdb_text, read_gdb_text
 from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread, read_threads
@@ -80,6 +80,7 @@ class ForeignFiles:
         #: bytes of all files, 0 where that is not known, and of those that were read
         self._size = self._done = 0
         self._seen_stacks = False
+        self._unnamed: list[RankDump] = []
         self._frames: dict[Frame, Frame] = {}
         self._foreign: list[str] = []
         self._watchdogs = Watchdogs()
@@ -202,16 +203,19 @@ class ForeignFiles:
         self._ranks.setdefault(rank, _RankEvidence()).stacks.append((name, threads))
 
     def _stacks_without_rank(self, name: str, threads: Sequence[Thread]) -> None:
-        """Report where each process without a rank is; this gives no verdict."""
         self._seen_stacks = True
         because = "the rank of these stacks is not known: its name does not end in a rank"
         for pid in list(dict.fromkeys(thread.pid for thread in threads))[:_MOST_NAMED]:
-            main = judged_thread(threads, pid) or next(t for t in threads if t.pid == pid)
+            own = tuple(thread for thread in threads if thread.pid == pid)
+            look = Look(0.0, ProcessState(state=NOT_LOOKED_AT), threads=own, threads_path=name)
+            self._unnamed.append(RankDump(UNKNOWN_RANK, pid, 0, "", (look,)))
+            main = judged_thread(own, pid) or own[0]
             at = next(iter(main.user_frames), None) or next(iter(main.frames), None)
             place = f"is at {at}"
             if not main.user_frames and (wait := outermost_wait((f.function, f.library) for f in main.frames)):
                 place = f"waits for {wait[0].value} in {wait[1]}"
-            self._lost(f"the rank of process {pid} in {name}, which {place}", because)
+            process = f"process {pid}" if pid else "the process"
+            self._lost(f"the rank of {process} in {name}, which {place}", because)
 
     # -- text -----------------------------------------------------------------------------------------------
 
@@ -279,9 +283,9 @@ class ForeignFiles:
     def evidence(self, base: RunEvidence | None = None) -> RunEvidence:
         """`base` is the evidence of a run or a dump of ours; nothing in it is replaced."""
         dump = self._dump(base.dump if base else None)
-        found = base or evidence_of(dump, {}, [])
+        found = replace(base or evidence_of(dump, {}, []), unnamed_processes=tuple(self._unnamed))
         if (base and dump.ranks and base.dump is None) or (base and base.dump is not None):
-            found = replace(base, dump=dump)
+            found = replace(found, dump=dump)
         if self._job is None:
             return replace(found, unknown=(*found.unknown, *self.unknown))
         job = self._job

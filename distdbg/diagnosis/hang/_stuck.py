@@ -11,7 +11,7 @@ from distdbg.diagnosis.failures.handling import handling
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Culprit, Hang
-from distdbg.evidence.dump import Look, RankDump
+from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.frames import Origin, module_path
 from distdbg.evidence.run import ExceptionFact, RunEvidence
 from distdbg.evidence.stacks.threads import Frame, Thread
@@ -96,11 +96,15 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
         standing = replace(standing, thread=operation.thread, frames=operation.frames)
     thread = _thread_of(standing, had, look)
     frames = standing.worker or (thread.frames if thread is not None else ())
-    frames = tuple(f for f in frames if f.origin is not Origin.OURS)
-    lines = [f"{short(f) if f.users else _below_its_package(f)}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
     name = "loader worker" if standing.worker else standing.thread or _name(thread)
     where = f"rank {rank}, {name}, innermost first"
-    return Citation(look.threads_path, None, where, "\n".join(lines) if quote else "")
+    return Citation(look.threads_path, None, where, quote_frames(hang.dump, frames) if quote else "")
+
+
+def quote_frames(dump: Dump, frames: Iterable[Frame]) -> str:
+    """The first of these frames, each on a line, with its source if that was kept."""
+    shown = [f for f in frames if f.origin is not Origin.OURS][:_MOST_FRAMES]
+    return "\n".join(f"{short(f) if f.users else _below_its_package(f)}{_source(dump, f)}" for f in shown)
 
 
 def _below_its_package(frame: Frame) -> str:
@@ -120,8 +124,8 @@ def _name(thread: Thread | None) -> str:
     return "main thread" if thread is None or thread.main else f"thread {thread.name or thread.os_id}"
 
 
-def _source(hang: Hang, frame: Frame) -> str:
-    text = hang.dump.line(frame.file, frame.line) if frame.users else ""
+def _source(dump: Dump, frame: Frame) -> str:
+    text = dump.line(frame.file, frame.line) if frame.users else ""
     return f"    {text}" if text else ""
 
 

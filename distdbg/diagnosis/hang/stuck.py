@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import takewhile
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.hang._stuck import citations, handled, short, side_of, since, step, waited
+from distdbg.diagnosis.hang._stuck import citations, handled, quote_frames, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.store_keys import said_of_setters
+from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
-from distdbg.model import CauseClass, Confidence, Finding, FindingDoc, grouped
+from distdbg.model import CauseClass, Citation, Confidence, Finding, FindingDoc, grouped
 
 #: The other ways in which a culprit can stand have rules of their own.
 _IDS = {
@@ -37,6 +39,8 @@ _COMPILES = "compile-asymmetry"
 @rule(*_IDS.values(), _COMPILES)
 def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
+    if hang is None:
+        yield from _unnamed_at_devices(evidence.unnamed_processes)
     if hang is None or not hang.stands:
         return
     yield from _at_devices(evidence, hang)
@@ -65,20 +69,53 @@ def _at_devices(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
         if hang.dump.has_all_ranks or not wait.by_stacks or not all(standing.native_call for standing in standings):
             continue
         phrases = grouped((standing.phrase, standing.rank) for standing in standings)
-        yield Finding(
-            id="stuck-in-native",
+        finding = _at_device(
+            "; ".join(f"{who(evidence, tuple(r))} {plural(phrase, r)}" for phrase, r in phrases.items())
+        )
+        yield replace(
+            finding,
             severity="error",
-            confidence="possible",
-            summary="; ".join(f"{who(evidence, tuple(r))} {plural(phrase, r)}" for phrase, r in phrases.items()),
-            cause="The device does not finish what was queued before: a kernel that does not end, or a collective in "
-            "which another rank is missing. The stacks that were read do not show which.",
-            remedy="Take the stacks and the flight recorders of all ranks (`distdbg hang-dump`), and look for CUDA "
-            "errors and Xid messages of the GPU.",
             ranks=wait.waiting,
             nodes=hosts(evidence, wait.waiting),
             evidence=citations(hang, wait.waiting, ()),
-            cause_class=CauseClass.STUCK,
         )
+
+
+def _unnamed_at_devices(processes: tuple[RankDump, ...]) -> Iterable[Finding]:
+    """Stacks of processes whose rank is not known, if all of them wait for their devices.
+
+    One stack shows that a process waits, and not for how long: a healthy one does so for a moment, too.
+    """
+    dump = Dump("")
+    standings = [stand(process, None, dump) for process in processes]
+    if not all(standing.native_call for standing in standings):
+        return
+    for process, standing in zip(processes, standings, strict=True):
+        name = f"process {process.pid}" if process.pid else "the process of this stack"
+        thread = process.judged(process.first)
+        quote = quote_frames(dump, thread.frames) if thread is not None else ""
+        where = f"{name}, main thread, innermost first"
+        finding = _at_device(f"{name} (its rank is not known) {standing.phrase}")
+        yield replace(
+            finding,
+            cause="One stack does not show for how long it waits, and a healthy process waits for its device, too. "
+            f"Take another one: if it is the same, the reason may be this. {finding.cause}",
+            evidence=(Citation(process.first.threads_path, None, where, quote),),
+        )
+
+
+def _at_device(summary: str) -> Finding:
+    return Finding(
+        id="stuck-in-native",
+        severity="warning",
+        confidence="possible",
+        summary=summary,
+        cause="The device does not finish what was queued before: a kernel that does not end, or a collective in "
+        "which another rank is missing. The stacks that were read do not show which.",
+        remedy="Take the stacks and the flight recorders of all ranks (`distdbg hang-dump`), and look for CUDA "
+        "errors and Xid messages of the GPU.",
+        cause_class=CauseClass.STUCK,
+    )
 
 
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDoc) -> Finding:
@@ -159,7 +196,7 @@ def _in_c(hang: Hang, standing: Standing) -> str:
     thread = had.native_judged if not name else next((t for t in had.native if name in (t.name, str(t.os_id))), None)
     inner = list(takewhile(lambda frame: frame.native, thread.frames if thread is not None else ()))
     called = next((frame for frame in inner if not frame.passes_on), next(iter(inner), None))
-    return f"Its C code is {called.function} in {called.library}." if called is not None else ""
+    return f"Its C code is {called.function} in {called.library or called.file}." if called is not None else ""
 
 
 def _line(hang: Hang, standing: Standing) -> str:

@@ -164,10 +164,19 @@ def _io(seen: Seen) -> Standing | None:
 
 def _debugged_native(seen: Seen) -> Standing | None:
     """A debugger's stack ends in native code; libraries that only pass a call on, such as libc, do not count."""
-    called = next((f for f in seen.native_frames if not f.passes_on), None) if seen.unseen else None
-    if called is None:
+    if not seen.unseen or not seen.native_frames or seen.main is None:
         return None
-    return seen.stands(Doing.NATIVE, f"is in native code of {called.library} ({called.function})", sure=False)
+    wait, call = seen.native_call or (None, "")
+    has_python_frames = any(not frame.native for frame in seen.main.frames)
+    if wait is NativeWait.EVENT:
+        if has_python_frames:
+            return seen.stands(Doing.IO, f"waits in {call} for {wait.value}", sure=False)
+    elif (called := next((f for f in seen.native_frames if not f.passes_on), None)) is not None:
+        return seen.stands(Doing.NATIVE, f"is in native code of {called.library} ({called.function})", sure=False)
+    if has_python_frames:
+        return None
+    because = f"its stack ends in {call or seen.native_frames[0].function}, and no Python frame shows what for"
+    return replace(seen.stands(Doing.UNKNOWN, f"stands somewhere unknown: {because}", sure=False), because=because)
 
 
 def _own_code(seen: Seen) -> Standing:

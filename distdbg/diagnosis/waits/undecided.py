@@ -30,12 +30,20 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
         return _unknown(why) if hung else None
     if hang.starting:
         return None  # it waits for nothing that is known to be missing
+    if not hung and _knows_no_place(hang):
+        return Unknown("whether the job stands still", places(hang), decisive=True)
     blind = any(map(hang.dump.runs_ahead, hang.dump.ranks))
     return (
         _unknown(f"{_wrong_size(evidence, hang) or _why(hang)}: {places(hang)}")
         if hang.waits or hung or blind
         else None
     )
+
+
+def _knows_no_place(hang: Hang) -> bool:
+    """Whether stacks were read, and none shows what its rank does."""
+    read = [hang.standings[rank] for rank, had in hang.dump.ranks.items() if had.first.threads]
+    return bool(read) and all(standing.doing is Doing.UNKNOWN for standing in read)
 
 
 def _unknown(because: str) -> Unknown:

@@ -18,6 +18,8 @@ MOST_FRAMES = 500
 _PASSES_ON = re.compile(
     r"(?:lib(?:c|pthread|m|dl|rt|gcc_s|stdc\+\+|ffi|python\d[\d.]*t?)[-.]|ld-|_ctypes\.|python\d*|\[)"
 )
+#: A debugger names the source of a function instead of its library if it has both.
+_SOURCE = re.compile(r"\.(?:[chsS]|cc|cpp|cxx|hh|hpp|inl|cu|cuh|rs|pyx)$")
 #: pid, thread_id, os_thread_id
 _IDS = re.compile(r'(id": ?)([1-9]\d{0,17})(?=[,}])')
 
@@ -51,13 +53,15 @@ class Frame:
 
     @property
     def library(self) -> str:
-        """The name of a C frame's shared library: `libc.so.6`."""
-        return (self.module or self.file).rpartition("/")[2] if self.native else ""
+        """The name of a C frame's shared library: `libc.so.6`; empty if only its source is known."""
+        name = (self.module or self.file).rpartition("/")[2] if self.native else ""
+        return "" if _SOURCE.search(name) else name
 
     @property
     def passes_on(self) -> bool:
-        """Whether its C library (`libc.so.6`, `libffi.so.8`) names no culprit."""
-        return _PASSES_ON.match(self.library) is not None
+        """Whether its C library names no culprit (`libc.so.6`, an extension module of Python itself), or is unknown."""
+        pythons_own = "/lib-dynload/" in (self.module or self.file)
+        return not self.library or pythons_own or _PASSES_ON.match(self.library) is not None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}" if self.line else f"{self.function} ({self.file})"

@@ -1,8 +1,11 @@
 """Stacks that a debugger took of single processes: native waits are what they wait for, and no Python code."""
 
+from pathlib import Path
+
 import pytest
 
 from distdbg.collect.runs.explaining import load
+from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.hang import hang_of
 
@@ -68,6 +71,76 @@ def test_library_of_native_code_is_named_and_libc_is_not(tmp_path):
 
 def test_sleep_stays_in_python(tmp_path):
     assert judged(tmp_path, rank0=SLEEP)[0] == [("stuck-in-python", (0,))]
+
+
+@pytest.fixture
+def report_of(tmp_path, monkeypatch):
+    """Makes the report on a file whose path names no rank."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(text):
+        Path("gdb.txt").write_text(text)
+        return build_report(load([Path("gdb.txt")]))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        (
+            ABORT,
+            "process 901 (its rank is not known) waits probably for its device in libcuda.so.1, while its thread 907",
+        ),
+        (ITEM, "the process of this stack (its rank is not known) waits for its device in .item()"),
+    ],
+    ids=["abort", "bare bt"],
+)
+def test_device_wait_without_rank_is_a_possible_warning(report_of, text, summary):
+    report = report_of(text)
+    (finding,) = report.findings
+    assert (finding.id, finding.severity, finding.confidence) == ("stuck-in-native", "warning", "possible")
+    assert finding.ranks == () and finding.summary.startswith(summary)
+    assert finding.evidence[0].path.endswith("gdb.txt") and "libcuda.so.1" in finding.evidence[0].quote
+    assert report.outcome == "unknown" and report.undecided
+
+
+#: The main thread of a script that waits for its loader's workers, as gdb prints it with Python's debug symbols.
+POLL = """Thread 1 (Thread 0x7f40a11fe740 (LWP 4242) "python"):
+#0  0x00007f3d2e1a0a35 in __GI___poll (fds=0x7f, nfds=1, timeout=5000) at ../sysdeps/unix/sysv/linux/poll.c:29
+#1  0x00007f3d2e1a0b35 in select_poll_poll_impl (self=0x7f) at ./Modules/selectmodule.c:654
+#2  0x00007f3d2e1a0c35 in select_poll_poll () from /usr/lib/python3.10/lib-dynload/select.cpython-310.so
+#3  0x000055d0fa356085 in _PyEval_EvalFrameDefault () from /usr/bin/python3.10
+"""
+EPOLL = POLL.replace("__GI___poll", "epoll_wait")
+LOCK = """#0  0x00007f3d2e8a0a35 in futex_wait_cancelable () at ../sysdeps/nptl/futex-internal.h:183
+#1  0x000055d0fa356084 in take_gil (tstate=0x55d0) at ./Python/ceval_gil.h:246
+"""
+ITS_EVENT_LOOP = EPOLL + "#4  Frame 0x55d0, for file /work/me/serve.py, line 8, in run (n=3)\n"
+
+
+@pytest.mark.parametrize("text", [POLL, EPOLL, LOCK], ids=["poll", "epoll", "lock"])
+def test_idle_process_without_rank_has_no_finding(report_of, text):
+    report = report_of(text)
+    assert report.findings == () and report.undecided
+
+
+@pytest.mark.parametrize("text", [POLL, EPOLL], ids=["poll", "epoll"])
+def test_idle_rank_without_python_frames_is_unknown(tmp_path, text):
+    verdict, standings = judged(tmp_path, rank0=text)
+    assert (verdict, standings[0].doing) == ([], Doing.UNKNOWN)
+    unknown = build_report(load(sorted(tmp_path.iterdir()))).unknown
+    assert [u.what for u in unknown if u.decisive] == ["whether the job stands still"]
+
+
+def test_poll_in_the_users_code_is_io(tmp_path):
+    verdict, standings = judged(tmp_path, rank0=ITS_EVENT_LOOP)
+    assert verdict == [("stuck-on-io", (0,))] and standings[0].frame.line == 8
+
+
+def test_one_idle_process_of_two_excludes_the_device_finding(report_of):
+    report = report_of(ABORT + POLL)
+    assert report.findings == ()
 
 
 def test_process_without_a_rank_is_described(tmp_path):
