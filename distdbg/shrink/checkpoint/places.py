@@ -35,9 +35,11 @@ def places_of(shapes: Shapes, probe: Mapping[str, Any], modules: Mapping[str, st
     kept = {path: list(s["kept"]) for path, s in stacks.items()} | probe.get("entries", {})
     found = new_names(modules, kept, probe.get("tied", ()))
     for path, stack in stacks.items():
-        if not found.layers[path] >= set(range(stack["layers"])):
+        wanted = set(range(stack["layers"]))
+        if not found.layers[path] >= wanted:
+            there = len(found.layers[path] & wanted)
             raise Refused(
-                f"no tensor of the checkpoint is named as the {stack['layers']} layers of {path!r} would be",
+                f"the config makes {len(wanted)} layers of {path!r}, and the checkpoint has tensors of {there} of them",
                 "The weights belong to another model than the config, or name layers in a way that is not known.",
             )
     stored = _stored(modules)

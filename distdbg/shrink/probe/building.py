@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,10 +13,18 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.model import grouped
-from distdbg.shrink.checkpoint.config_leaves import Config
+from distdbg.shrink.checkpoint.config_file import CONFIG, COUNTS
+from distdbg.shrink.checkpoint.config_leaves import Config, dotted, integers
+from distdbg.shrink.checkpoint.layer_names import numbered_prefixes
 
-#: the largest models that are published have fewer than a fifth of them
-MOST_MODULES = 500_000
+#: of one model: the largest that are published have fewer than half of them
+MAX_MODULES = 250_000
+#: of all models that are built for one search, which take some minutes
+MAX_MODULES_BUILT = 10_000_000
+#: of a model, for each tensor in its checkpoint: one stored tensor may be loaded into the parameters of many experts
+MAX_PARAMETERS_PER_TENSOR = 100
+#: the largest size of torch
+_MAX_SIZE = 2**63 - 1
 Shape = tuple[int, ...]
 #: a module's class and its plain attributes
 Facts = tuple[str, tuple[tuple[str, Any], ...]]
@@ -48,11 +56,19 @@ class Anatomy:
         return {name: shape for name, (shape, _) in self.tensors.items() if not name.startswith(inside)}
 
 
-class Builder:
-    """Builds configs of one type, remembering what each consists of."""
+class TooManyModulesError(Exception):
+    """A model has more modules than any that is published, or more parameters than its checkpoint can have."""
 
-    def __init__(self, config: Any, model_class: Any, trust: bool = False) -> None:
+
+class Builder:
+    """Builds configs of one type, remembering what each consists of.
+
+    stored: the number of tensors in the checkpoint, which bounds the size of the model; None if there is none.
+    """
+
+    def __init__(self, config: Any, model_class: Any, trust: bool = False, stored: int | None = None) -> None:
         self.trust = trust
+        self._limit = _Limit(None if stored is None else (stored + 1) * MAX_PARAMETERS_PER_TENSOR)
         self.config_class = type(config)
         self.model_class = model_class
         self.full: Config = json_values(config)
@@ -67,7 +83,7 @@ class Builder:
         import torch
 
         self.builds += 1
-        with torch.device("meta"), torch.no_grad(), _bounded():
+        with torch.device("meta"), torch.no_grad(), self._limit.kept():
             return self._made(self.config(values))
 
     def _made(self, config: Any) -> Any:
@@ -96,7 +112,7 @@ class Builder:
         config.dtype = dtype
         handle = register_module_parameter_registration_hook(to_meta)
         try:
-            with torch.no_grad(), _bounded():
+            with torch.no_grad(), self._limit.kept():
                 return self._made(config)
         finally:
             handle.remove()
@@ -120,6 +136,8 @@ class Builder:
         if key not in self._known:
             try:
                 self._known[key] = examine(self.model(values))
+            except Refused:
+                raise
             except Exception as error:  # whatever a model's own code raises is the answer
                 self._known[key] = error
         return self._known[key]
@@ -131,24 +149,48 @@ def json_values(config: Any) -> Config:
     return values
 
 
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """A config that asks for a billion layers would fill the memory, meta device or not."""
-    from torch.nn.modules.module import register_module_module_registration_hook
+class _Limit:
+    """Bounds what is built: a config that asks for a billion layers would fill the memory, meta device or not."""
 
-    made = 0
+    def __init__(self, parameters: int | None) -> None:
+        self._parameters = parameters
+        self._built = 0
 
-    def count(*_: Any) -> None:
-        nonlocal made
-        made += 1
-        if made > MOST_MODULES:
-            raise MemoryError(f"it is made of more than {MOST_MODULES:,} modules")
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Raises TooManyModulesError if one model is too large, Refused if all of them together are."""
+        from torch.nn.modules.module import (
+            register_module_module_registration_hook,
+            register_module_parameter_registration_hook,
+        )
 
-    handle = register_module_module_registration_hook(count)
-    try:
-        yield
-    finally:
-        handle.remove()
+        modules = parameters = 0
+
+        def count_module(*_: Any) -> None:
+            nonlocal modules
+            modules += 1
+            self._built += 1
+            if modules > MAX_MODULES:
+                raise TooManyModulesError(f"it is made of more than {MAX_MODULES:,} modules")
+            if self._built > MAX_MODULES_BUILT:
+                raise Refused(
+                    f"what counts the layers was not found in models of {MAX_MODULES_BUILT:,} modules in all",
+                    "Use a config with fewer layers.",
+                )
+
+        def count_parameter(*_: Any) -> None:
+            nonlocal parameters
+            parameters += 1
+            if self._parameters is not None and parameters > self._parameters:
+                raise TooManyModulesError(f"it has more than {self._parameters:,} parameter tensors")
+
+        handles = [register_module_module_registration_hook(count_module),
+                   register_module_parameter_registration_hook(count_parameter)]  # fmt: skip
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 def examine(model: Any) -> Anatomy:
@@ -174,8 +216,8 @@ def examine(model: Any) -> Anatomy:
     return Anatomy(lists, tensors, modules, numbers, parameters, tied)
 
 
-def open_builder(folder: str, trust: bool, architecture: str | None = None) -> Builder:
-    """A builder for the model whose config.json lies in `folder`.
+def open_builder(folder: str, trust: bool, architecture: str | None = None, stored: Sequence[str] = ()) -> Builder:
+    """A builder for the model whose config.json lies in `folder`. stored: names of the checkpoint's tensors.
 
     Raises EvidenceUnreadable where that is no model's config, Refused where it cannot be built.
     """
@@ -188,11 +230,27 @@ def open_builder(folder: str, trust: bool, architecture: str | None = None) -> B
             f"config.json is not a model's config for transformers {transformers.__version__}: {reason(error)}",
             "Check its model_type, or install the transformers version that the model names.",
         ) from None
-    builder = Builder(config, model_class(config, architecture, trust), trust)
+    builder = Builder(config, model_class(config, architecture, trust), trust, len(stored) or None)
     found = builder.anatomy(builder.full)
     if isinstance(found, Exception):
-        raise Refused(f"the model cannot be built from its own config: {reason(found)}", "Mend the config first.")
+        why = _why_not_built(builder.full, found, stored)
+        raise Refused(f"the model cannot be built from its own config: {why}", f"Correct {CONFIG} first.")
     return builder
+
+
+def _why_not_built(config: Config, error: Exception, stored: Sequence[str]) -> str:
+    large = next(((path, n) for path, n in integers(config) if abs(n) > _MAX_SIZE), None)
+    if large is not None:
+        return f"{dotted(large[0])} is {large[1]}, and torch's largest size is {_MAX_SIZE}"
+    counts = [(n, path) for path, n in integers(config) if path[-1] in COUNTS]
+    if not isinstance(error, TooManyModulesError) or not stored or not counts:
+        return reason(error)
+    count, field_path = max(counts)
+    lists = numbered_prefixes(stored)
+    words = f"{reason(error)}: {dotted(field_path)} is {count}, and the checkpoint has {len(stored)} tensors"
+    # experts are numbered inside of layers: the outermost list counts
+    outer = min(lists, key=lambda path: (path.count("."), -len(lists[path])), default=None)
+    return f"{words}, of {len(lists[outer])} layers ({outer!r})" if outer is not None else words
 
 
 def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
@@ -232,8 +290,9 @@ def _serves(auto: Any, config: Any, *, own: bool) -> bool:
 
 
 def brief(error: BaseException) -> str:
-    """An exception on one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """An exception on one line, without the C++ frames that torch adds."""
+    text = str(error).partition("Exception raised from ")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {shorten(' '.join(lines[:3]), 300, placeholder=' …')}"
 
 

@@ -28,7 +28,7 @@ def probe(task: dict[str, Any]) -> dict[str, Any]:
     keep, stacks, narrow, size, uncut (there is a tokenizer, but none that can be cut), stored (names in the
     checkpoint)."""
     quiet()
-    builder = open_builder(task["folder"], task["trust"])
+    builder = open_builder(task["folder"], task["trust"], stored=task["stored"])
     modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
     tokenizer = tokenizer_of(Folder(Path(task["folder"])))
     fewer = narrowed(builder, task["narrow"], tokenizer)
