@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from distdbg.backend_names import AUTO, backend_names
 from distdbg.errors import UsageError
+from distdbg.rundir import refuse_unreadable
 from distdbg.whole_file import refuse_odd_target
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., object])
 
 
 class BackendChoice(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
@@ -22,6 +26,17 @@ class BackendChoice(click.Choice):  # type: ignore[type-arg]  # generic from cli
     @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
         return (AUTO, *backend_names())
+
+
+class EvidencePath(click.Path):
+    """A file or folder that is analysed. One that may not be read is no mistake of usage: exit code 4."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(path_type=Path, readable=False, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        refuse_unreadable(value)
+        return super().convert(value, param, ctx)
 
 
 #: The first bytes of what an output option writes, in lower case.
@@ -59,8 +74,40 @@ class OutputFile(click.Path):
         return not begin or begin.startswith(_BEGINS[self._kind])
 
 
-html_option = click.option("--html", "html_path", type=OutputFile("page"), metavar="PATH",
-                           help="Write the HTML page to PATH as well.")  # fmt: skip
+class _OutputOption(click.Option):
+    """Refuses a path that leads, by whatever links, to a file that the same command line names, or to a run's own."""
+
+    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:  # noqa: ANN401
+        value, rest = super().handle_parse_result(ctx, opts, args)
+        if isinstance(value, Path) and value.exists():
+            others = [given for name, given in opts.items() if name != self.name]
+            inputs = [word for given in others for word in (given if isinstance(given, (list, tuple)) else [given])]
+            if any(_is_same_file(word, value) for word in inputs) or _is_record_of_run(value):
+                raise UsageError(f"{str(value)!r} is not written to: it is an input", "Name another path.")
+        return value, rest
+
+
+def _is_same_file(word: object, path: Path) -> bool:
+    try:
+        return isinstance(word, str) and path.samefile(word)
+    except (OSError, ValueError):  # it is no file, but the id of a run, or a pattern
+        return False
+
+
+def _is_record_of_run(path: Path) -> bool:
+    """Whether it is in the folders of a run that distdbg itself writes and reads."""
+    real = path.resolve()
+    return any(
+        folder.name in ("attempts", "report") and (folder.parent / "job.json").exists() for folder in real.parents
+    )
+
+
+def output_option(option: str, name: str, kind: str, metavar: str, text: str) -> Callable[[_Decorated], _Decorated]:
+    """An option that names a file to write."""
+    return click.option(option, name, cls=_OutputOption, type=OutputFile(kind), metavar=metavar, help=text)
+
+
+html_option = output_option("--html", "html_path", "page", "PATH", "Write the HTML page to PATH as well.")
 run_argument = click.argument("run", required=False)
 
 

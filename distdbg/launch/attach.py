@@ -31,7 +31,7 @@ def attach(run: RunDir, show_ranks: str | None = None) -> int:
     if submitted is None and status.live is None:
         raise NothingToAnalyse(f"{run.id}: {status.why}", f"`distdbg logs -f {run.id}` shows what its ranks print.")
     job: Job = _LocalRun(run) if submitted is None else submitted.follow()
-    shown = show_ranks or ("0" if submitted is None else submitted.show_ranks)
+    shown = show_ranks if show_ranks is not None else ("0" if submitted is None else submitted.show_ranks)
     show: Show = shown if shown in ("all", "none") else unfold_ranks(shown)  # type: ignore[assignment]
     size = (run.read_job().get("topology") or {}).get("world_size") or (submitted and submitted.world_size)
     return Following(run, job, show, world_size=size if isinstance(size, int) else None).until_end()

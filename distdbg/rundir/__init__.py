@@ -26,7 +26,7 @@ from distdbg.rundir.folders import (
     make_dump_folder,
     runs_here,
 )
-from distdbg.rundir.reading import open_regular
+from distdbg.rundir.reading import open_regular, refuse_unreadable
 
 __all__ = [
     "BISECT_FOLDER",
@@ -43,5 +43,6 @@ __all__ = [
     "list_runs",
     "make_dump_folder",
     "open_regular",
+    "refuse_unreadable",
     "runs_here",
 ]

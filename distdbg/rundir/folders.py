@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
+from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.rundir.files import RunDir, safe_name
+from distdbg.rundir.reading import refuse_unreadable
 from distdbg.whole_file import make_private_folder, refuse_foreign_folder, why_not_trusted, write_link, write_whole
 
 RUNS_FOLDER = "distdbg-runs"
@@ -110,7 +111,7 @@ def _make_parent(folder: Path, *, private: bool) -> None:
 def find_run_dir(text: str | None) -> RunDir:
     """The run a person means: a path, an id or a unique part of one; without a text, the newest here.
 
-    Raises NothingToAnalyse where there is none, UsageError where several fit.
+    Raises NothingToAnalyse if there is none, UsageError if several fit, ToolMissing if it may not be read.
     """
     if text is None:
         runs = runs_here()
@@ -121,9 +122,8 @@ def find_run_dir(text: str | None) -> RunDir:
             )
         return runs[-1]
     path = Path(text)
+    refuse_unreadable(text)
     if path.is_dir():
-        if not os.access(path, os.R_OK | os.X_OK):
-            raise ToolMissing(f"the run directory {text!r} is another user's, and may not be read", "Ask as its owner.")
         if not ((path / "job.json").exists() or (path / "attempts").exists()):
             raise NothingToAnalyse(
                 f"{text!r} is no run directory: it holds neither job.json nor attempts/",

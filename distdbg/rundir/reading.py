@@ -8,6 +8,24 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from distdbg.errors import ToolMissing
+
+
+def refuse_unreadable(path: str | Path) -> None:
+    """Raise ToolMissing if the file or folder exists and this user may not read it."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 -- text that a user gave: a Path would lose "./"
+    except PermissionError:
+        raise ToolMissing(f"{str(path)!r} may not be read: a folder above it is closed to you",
+                          "Ask its owner, or name a copy.") from None  # fmt: skip
+    except (OSError, ValueError):  # ValueError: a null character
+        return
+    if os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0)):
+        return
+    if status.st_uid == os.geteuid():
+        raise ToolMissing(f"{str(path)!r} may not be read", f"Give yourself the right: chmod u+rX {str(path)!r}")
+    raise ToolMissing(f"{str(path)!r} belongs to another user, and may not be read", "Ask as its owner.")
+
 
 def open_regular(path: str | Path, buffering: int = -1) -> BinaryIO:
     """Open a file for reading bytes. Raises OSError, also where it is no regular file."""

@@ -109,14 +109,16 @@ def seconds(value: object, info: ValidationInfo) -> object:
 
 
 def shown_ranks(value: object) -> object:
-    if value not in ("all", "none"):
-        unfold_ranks(str(value))
-    return str(value)
+    return _ranks_or(value, "all", "none")
 
 
 def profiled_ranks(value: object) -> object:
-    if value != "all" and not unfold_ranks(str(value)):
-        raise ValueError("ranks are expected, as in 0-3,8, or all")
+    return _ranks_or(value, "all")
+
+
+def _ranks_or(value: object, *words: str) -> str:
+    if value not in words and not unfold_ranks(str(value)):
+        raise ValueError(f"ranks are expected, as in 0-3,8, or {' or '.join(words)}")
     return str(value)
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from distdbg.cli import cli
+from distdbg.errors import UsageError
 from tests.collect.log_runs import WrittenRun
 
 COMMANDS = (
@@ -65,6 +66,30 @@ def test_a_page_replaces_a_page(before, tmp_path):
         page.write_text(before)
     done = CliRunner().invoke(cli, ["explain", "--html", str(page), str(log)])
     assert done.exit_code == 10 and "boom" in page.read_text(), done.output
+
+
+def test_no_output_replaces_an_input_by_another_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    Path("link").symlink_to("logs")
+    page = Path("logs/rank0.html")
+    page.write_text("<html>\nRuntimeError: boom\n")
+    done = CliRunner().invoke(cli, ["explain", "--html", "link/rank0.html", str(page)])
+    assert isinstance(done.exception, UsageError) and "an input" in str(done.exception), done.output
+    assert page.read_text() == "<html>\nRuntimeError: boom\n"
+
+
+@pytest.mark.parametrize("words", [("diff", "{0}", "{1}"), ("report", "{0}"), ("explain", "{0}")], ids=" ".join)
+def test_no_output_replaces_a_record_of_a_run(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [WrittenRun(tmp_path / name).say(0, "step 1\n", 1).finish().path for name in "ab"]
+    page = folders[0] / "report" / "report.html"
+    page.write_text("<html>of the run")
+    Path("link").symlink_to(page.parent)
+    words = [word.format(*folders) for word in words]
+    done = CliRunner().invoke(cli, [*words, "--html", "link/report.html"])
+    assert isinstance(done.exception, UsageError) and "an input" in str(done.exception), done.output
+    assert page.read_text() == "<html>of the run"
 
 
 MAIN = "import sys; from distdbg.cli import main; sys.argv[0] = 'distdbg'; main()"

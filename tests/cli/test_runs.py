@@ -60,10 +60,16 @@ def test_json_says_the_same(distdbg: Command, tmp_path: Path) -> None:
     assert entry["size_bytes"] > 100 and entry["ended"] - entry["started"] == 75
 
 
-def test_the_reports_word_outweighs_the_exit_code(distdbg: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("attempt", "ended", "outcome"), [(1, 1074.0, "hung"), (2, 1074.0, "failed"), (1, 999.0, "failed")]
+)
+def test_outcome_of_report_counts_if_run_has_not_gone_on(
+    distdbg: Command, tmp_path: Path, attempt: int, ended: float, outcome: str
+) -> None:
     run = make_run(tmp_path, "20260101T000000Z", finished=75)
-    run.report_json.write_text(json.dumps({"outcome": "hung"}))
-    assert json.loads(distdbg("runs", "--json").out)["runs"][0]["outcome"] == "hung"
+    run.report_json.write_text(json.dumps({"outcome": "hung", "run": {"attempt": 1, "ended": ended}}))
+    run.attempt(attempt).folder.mkdir(parents=True, exist_ok=True)
+    assert json.loads(distdbg("runs", "--json").out)["runs"][0]["outcome"] == outcome
 
 
 def test_without_a_run_it_says_where_it_looked(distdbg: Command, tmp_path: Path) -> None:

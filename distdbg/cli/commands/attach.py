@@ -7,7 +7,7 @@ import sys
 import click
 
 from distdbg.cli.epilog import LAUNCHES, examples, exits
-from distdbg.cli.options import run_argument
+from distdbg.cli.options import ranks_of, run_argument
 from distdbg.rundir import find_run_dir
 
 
@@ -27,4 +27,6 @@ def command(run: str | None, show_ranks: str | None) -> None:
     """
     from distdbg.launch.attach import attach
 
+    if show_ranks not in (None, "all", "none"):
+        ranks_of("--show-ranks", show_ranks)
     sys.exit(attach(find_run_dir(run), show_ranks))

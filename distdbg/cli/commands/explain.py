@@ -9,7 +9,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.cli.options import html_option
+from distdbg.cli.options import EvidencePath, html_option
 from distdbg.errors import UsageError
 
 
@@ -20,7 +20,7 @@ from distdbg.errors import UsageError
     "distdbg explain --why slurm-4242.out",
 )
 @click.command("explain")
-@click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=EvidencePath(allow_dash=True))
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
 @click.option("--why", is_flag=True,

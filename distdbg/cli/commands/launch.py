@@ -277,7 +277,7 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         given["presets"] = list(options["presets"])
     if options["env"]:
         given["env"] = dict(_pair(text) for text in options["env"])
-    if options["hosts"]:
+    if options["hosts"] is not None:
         from distdbg.launch.plan.place import read_hosts
 
         given["hosts"] = read_hosts(options["hosts"])

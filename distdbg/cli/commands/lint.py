@@ -79,6 +79,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     """
     from distdbg.collect.files.sources import find_sources, settings_for, source_of
 
+    selected, ignored = _split("--select", select), _split("--ignore", ignore)
     if by_stdin and (paths or fix):
         raise UsageError("--stdin reads one file and changes none", "Name no file beside it, and leave out --fix.")
     if diff and (form or lsp):
@@ -88,12 +89,12 @@ def command(  # noqa: PLR0917 -- click passes them by name
             raise UsageError("--lsp serves an editor, which names the files itself", "Name none, and no form.")
         from distdbg.cli.lsp import serve
 
-        serve(settings_for(".", _split(select), _split(ignore), exclude).wanted, everything=everything)
+        serve(settings_for(".", selected, ignored, exclude).wanted, everything=everything)
         return
     if not paths and not by_stdin:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
     paths = paths or (stdin_filename,)
-    settings = settings_for(paths, _split(select), _split(ignore), exclude)
+    settings = settings_for(paths, selected, ignored, exclude)
     found = [source_of(stdin_filename, sys.stdin.buffer.read())] if by_stdin else find_sources(paths, settings.exclude)
     sources = {source.path: source for source in found}
     if not sources:
@@ -264,5 +265,8 @@ def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str
             click.echo(line)
 
 
-def _split(given: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(part.strip() for text in given for part in text.split(",") if part.strip())
+def _split(option: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    found = tuple(part.strip() for text in given for part in text.split(",") if part.strip())
+    if given and not found:
+        raise UsageError(f"{option} names no finding", "Name some, as in weights-desynced,missing-set-epoch.")
+    return found

@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.cli.options import OutputFile, html_option, ranks_of, run_argument
+from distdbg.cli.options import EvidencePath, html_option, output_option, ranks_of, run_argument
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ def command() -> None:
 @exits(JUDGES | {3: "no snapshot", 4: "not permitted, or no PNG renderer", 10: "memory ran out"})
 @examples("distdbg memory analyze distdbg-runs/latest", "distdbg memory analyze --html memory.html snapshot.pickle")
 @command.command("analyze", short_help="Report what fills a GPU, what grows, why memory ran out.")
-@click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
+@click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=EvidencePath(exists=True))
 @json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
 @html_option
-@click.option("--svg", "svg_path", type=OutputFile("picture"), metavar="PATH",
-              help="Write the picture alone to PATH.")  # fmt: skip
-@click.option("--png", "png_path", type=OutputFile("picture"), metavar="PATH",
-              help="Write the picture alone to PATH, as PNG.")  # fmt: skip
+@output_option("--svg", "svg_path", "picture", "PATH", "Write the picture alone to PATH.")
+@output_option("--png", "png_path", "picture", "PATH", "Write the picture alone to PATH, as PNG.")
 def analyze(
     what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None, png_path: Path | None
 ) -> None:
@@ -126,7 +124,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     {
         0: "done",
         3: "no config",
-        4: "torch or transformers are missing",
+        4: "not permitted, or torch or transformers are missing",
         5: "unreadable",
         6: "such a model cannot be estimated",
     }
@@ -195,8 +193,8 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 @exits({0: "done", 3: "no snapshot", 4: "not permitted", 5: "unreadable"})
 @examples("distdbg memory diff before.pickle after.pickle", "distdbg memory diff --ranks 0,3 distdbg-runs/latest")
 @command.command("diff", short_help="Report which lines allocate more in B than in A.")
-@click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
-@click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
+@click.argument("a", type=EvidencePath(exists=True), metavar="A|RUN")
+@click.argument("b", required=False, type=EvidencePath(exists=True), metavar="[B]")
 @click.option("--ranks", metavar="RANKS", help="Two ranks of a RUN, such as 0,3.")
 @click.option("--steps", metavar="STEPS", help="Two steps of a RUN, such as 10,200.")
 @click.option("--device", type=click.IntRange(min=0), help="Device, if a file has several.")
@@ -224,7 +222,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
         from distdbg.collect.runs.run_snapshots import two_snapshots
 
         a, b = two_snapshots(a, _numbers("--ranks", ranks), _numbers("--steps", steps))
-    elif ranks or steps:
+    elif ranks is not None or steps is not None:
         raise UsageError(
             "--ranks and --steps choose two snapshots of one run, and two are named", "Name the run alone."
         )
@@ -239,6 +237,6 @@ def diff(  # noqa: PLR0917 -- click passes them by name
 
 def _numbers(option: str, words: str | None) -> list[int]:
     try:
-        return [int(word) for word in words.split(",")] if words else []
+        return [int(word) for word in words.split(",")] if words is not None else []
     except ValueError:
         raise UsageError(f"{option} {words!r} is not two numbers", "Write them as 0,3.") from None

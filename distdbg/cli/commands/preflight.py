@@ -24,7 +24,7 @@ from distdbg.cli.options import BackendChoice
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.  [default: all, or 1]")
 @click.option("--on", type=BackendChoice(), default="auto",
               help="auto: ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
-@click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, by their names in ~/.ssh/config.")
+@click.option("--hosts", metavar="A,B|FILE", help="Hosts to reach by ssh, or a file with one host per line.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="P",
               help="Port of the rendezvous on the first node.  [default: a free one]")  # fmt: skip
 @click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="As ssh -F.")
@@ -45,13 +45,14 @@ def command(  # noqa: PLR0917 -- click passes them by name
     a real all-reduce over them. Run it where you will launch the job, with the same environment.
     """
     from distdbg.cli import answer
+    from distdbg.launch.plan.place import read_hosts
     from distdbg.launch.preflight import ask
     from distdbg.report.json_form import dumps
     from distdbg.report.preflight_report import preflight_report
     from distdbg.report.text.preflight_text import render_preflight
 
     say = answer.progress()
-    named = tuple(part.strip() for part in hosts.split(",") if part.strip()) if hosts is not None else ()
+    named = tuple(read_hosts(hosts)) if hosts is not None else ()
     options = ("-F", ssh_config) if ssh_config else ()
     preflight = ask(on, nodes, named, port=port or 0, ssh_options=options, reduce=reduce, say=say)
     say("")

@@ -37,11 +37,13 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     from distdbg.collect.runs.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
     from distdbg.launch.watch.file_requests import living_ranks
-    from distdbg.rundir import find_run_dir
+    from distdbg.rundir import find_run_dir, refuse_unreadable
 
+    for word in what:
+        refuse_unreadable(word)
     files = [Path(word) for word in what]
     if files and all(path.is_file() or (path.is_dir() and not is_run(path)) for path in files):
-        if ranks or steps:
+        if ranks is not None or steps:
             raise UsageError("--ranks and --steps are for a running job", "Leave them out.")
         report_on(files, as_json)
     missing = next((word for word in what if not Path(word).exists()), "")
@@ -50,7 +52,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
         raise UsageError(wrong, "Name traces, folders of traces, or one run.")
     run, say = find_run_dir(what[0] if what else None), answer.progress()
     silent: list[Taken] = []
-    if ranks or steps or living_ranks(run):
+    if ranks is not None or steps or living_ranks(run):
         sets, silent = _asked(run, ranks, steps or 5, within, say)
     else:
         sets = _there(run)

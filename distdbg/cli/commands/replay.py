@@ -9,6 +9,7 @@ import click
 
 from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import EvidencePath
 from distdbg.errors import UsageError
 
 
@@ -16,7 +17,7 @@ from distdbg.errors import UsageError
     {
         0: "everything was finite here",
         3: "nothing to replay",
-        4: "no torch",
+        4: "not permitted, or no torch",
         5: "unreadable",
         6: "the model cannot be built or run here",
         10: "not finite again",
@@ -27,7 +28,7 @@ from distdbg.errors import UsageError
     "distdbg replay distdbg-runs/latest/attempts/1/ranks/00003/nonfinite",
 )
 @click.command("replay")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="DIR", type=EvidencePath(exists=True, file_okay=False))
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(folder: Path, as_json: bool) -> None:
     """Run the saved batch through the saved model, and name the first module whose output is not finite.

@@ -10,7 +10,7 @@ import click
 from distdbg.cli.answer import exit_code, readable, show
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.cli.options import OutputFile, html_option, run_argument
+from distdbg.cli.options import html_option, output_option, run_argument
 from distdbg.errors import EXIT_REFUSED, EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
@@ -25,8 +25,8 @@ from distdbg.rundir import RunDir, find_run_dir
 @run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
-@click.option("--bundle", type=OutputFile("archive"), metavar="FILE",
-              help="Write report, logs and dumps, with secrets masked, to FILE: a zip archive.")  # fmt: skip
+@output_option("--bundle", "bundle", "archive", "FILE",
+               "Write report, logs and dumps, with secrets masked, to FILE: a zip archive.")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Report attempt N; the newest by default.")
 def command(run: str | None, as_json: bool, html_path: Path | None, bundle: Path | None, attempt: int | None) -> None:
     """Rebuild the report of RUN from its files, and show it.

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from distdbg.shrink.checkpoint.writing import ShrinkProgress
 
 
-@exits({0: "done", 3: "no model", 4: "transformers is missing", 5: "unreadable", 6: "no faithful shrink was found"})
+@exits(
+    {
+        0: "done",
+        3: "no model",
+        4: "not permitted, or transformers is missing",
+        5: "unreadable",
+        6: "no faithful shrink was found",
+    }
+)
 @examples(
     "distdbg shrink-model --anatomy qwen3/",
     "distdbg shrink-model qwen3/ small/ --layers 2",

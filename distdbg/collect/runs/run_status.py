@@ -68,7 +68,7 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     attempts = run.attempts()
     live, why = (False, "") if finished else _lives(run)
     code = finished.exit_code if isinstance(finished, Finished) else None
-    outcome = "running" if live else _outcome(run, finished, cancelled=Cancelled.is_in(events))
+    outcome = "running" if live else _reported(run, events) or _recorded(finished, cancelled=Cancelled.is_in(events))
     if live is None and (Submitted.is_in(events[-1:]) or Requeued.is_in(events[-1:])):
         outcome = "submitted"
     if live is False and not finished:
@@ -86,10 +86,21 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     )
 
 
-def _outcome(run: RunDir, finished: Finished | NotStarted | None, *, cancelled: bool) -> str:
-    """The report's word; without a report, what the launcher's last event allows to say."""
-    if word := jsonl.text(jsonl.whole(read_whole(run.report_json, _MOST_REPORT)[0] or "") or {}, "outcome"):
-        return word
+def _reported(run: RunDir, events: list[_Event]) -> str:
+    """The outcome in report.json; empty if the run has gone on since: a later attempt, or a later event but the end,
+    which the launcher records after the report."""
+    report = jsonl.whole(read_whole(run.report_json, _MOST_REPORT)[0] or "") or {}
+    facts = report.get("run")
+    if not isinstance(facts, dict) or facts.get("attempt") != run.next_attempt - 1:
+        return ""
+    before_end = [jsonl.number(event, "t") or 0.0 for _, event in events if event.get("event") != Finished.spec.name]
+    return (
+        jsonl.text(report, "outcome") if (jsonl.number(facts, "ended") or 0.0) >= max(before_end, default=0.0) else ""
+    )
+
+
+def _recorded(finished: Finished | NotStarted | None, *, cancelled: bool) -> str:
+    """What the launcher's last event allows to say."""
     if finished is None:
         return "unknown"
     if cancelled:

@@ -6,17 +6,20 @@ import re
 from pathlib import Path
 
 from distdbg.errors import Refused, ToolMissing, UsageError, install_extra
+from distdbg.rundir import refuse_unreadable
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
 
 
 def open_source(name: str) -> CheckpointSource:
-    """Raises UsageError where the name is nothing that can be read, Refused where it is a GGUF file."""
+    """Raises UsageError where the name is nothing that can be read, Refused if it is a GGUF file, ToolMissing if it may
+    not be read."""
     if re.match(r"https?://", name):
         from distdbg.shrink.checkpoint.http_source import Server
 
         return Server(name.removesuffix("config.json").rstrip("/") + "/")
+    refuse_unreadable(name)
     path = Path(name)
     if path.is_dir():
         return Folder(path)

@@ -115,8 +115,6 @@ class SshBackend(Backend):
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         if twice:
             raise UsageError(f"--hosts names {twice[0]!r} twice", "Each host is one node.")
-        if any(host.startswith("-") or not host for host in hosts):
-            raise UsageError(f"--hosts {','.join(hosts)!r} is not a list of hosts", "Write --hosts a,b")
         if options.nodes is not None and options.nodes != len(hosts):
             raise UsageError(f"--nodes is {options.nodes}, and --hosts names {len(hosts)}", "Leave --nodes out.")
         env = {name: value for name, value in os.environ.items() if name.startswith(_PROBE_VARIABLES)}
