@@ -9,21 +9,23 @@ from distdbg.evidence.exit_status import how_it_ended
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import CauseClass, RankSummary
 
+#: States of a rank that had not ended when the evidence was read.
+ALIVE = frozenset({"starting", "running"})
+
 
 def rank_summaries(evidence: RunEvidence) -> Iterable[RankSummary]:
     own = {f.rank.rank: f for f in failures(evidence)}
     for rank in evidence.ranks:
         failure = own.get(rank.rank)
         where = str(failure.where) if failure is not None and failure.where else None
-        state = rank_state(rank, failure, may_run=evidence.is_over is False)
-        yield RankSummary(rank.rank, rank.host, state, rank.step, where)
+        yield RankSummary(rank.rank, rank.host, rank_state(evidence, rank, failure), rank.step, where)
 
 
-def rank_state(rank: RankRecord, failure: RankFailure | None, *, may_run: bool) -> str:
+def rank_state(evidence: RunEvidence, rank: RankRecord, failure: RankFailure | None) -> str:
     """`finished`, `failed (exit code 1)`, `killed (SIGKILL)`, `stopped (SIGTERM)`, `starting`, `running`, `unknown`."""
     code = rank.own_exit_code
     if code is None:
-        if not may_run or rank.ended is not None or rank.exit_unknown_because:
+        if evidence.is_over is not False or rank.ended is not None or rank.exit_unknown_because:
             return "unknown"
         return "starting" if rank.pid is None else "running"
     return "finished" if code == 0 else _failed_state(code, failure)

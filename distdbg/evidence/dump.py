@@ -11,7 +11,7 @@ from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.nccl_ras import Communicator
 from distdbg.evidence.stacks.threads import Thread, judged_thread
 from distdbg.masking import mask_text
-from distdbg.protocol.dump import Descendant, LockFile, PageReading, ProcessState
+from distdbg.protocol.dump import Descendant, LockFile, NoStacks, PageReading, ProcessState
 
 #: the state of a process that was not sampled: only its stack, or its recorder's dump, is known
 NOT_LOOKED_AT = "?"
@@ -33,6 +33,8 @@ class Look:
     #: looks at child processes that have stacks, by pid
     children: Mapping[int, ProcessState] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    #: None if there are stacks, or if the reason in `missing` is of another kind
+    no_stacks: NoStacks | None = None
     #: all processes below the rank, and the lock file that it polls for, where it waits for one of these
     below: tuple[Descendant, ...] = ()
     lock: LockFile | None = None

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.job_processes import FoundJob, LauncherWithoutRanks, find_jobs, job_of
-from distdbg.collect.machine.pyspy import NOT_EXECUTABLE, find_pyspy
 from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.known_secrets import remember_secrets
@@ -24,6 +23,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.launch.backends.interface import RunningJob
 from distdbg.launch.watch.requested_dump import DumpOptions, Say, dump_foreign_run, dump_job, dump_run
 from distdbg.model import Unknown, fold_ranks
+from distdbg.protocol.dump import NoStacks
 from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
 from distdbg.whole_file import make_private_folder, refuse_foreign_folder
 
@@ -193,19 +193,27 @@ def refuse_blind(taken: TakenDump) -> None:
         return
     why = {rank.last.missing.get("stacks", "") for rank in dump.ranks.values()} - {""}
     if not why:
-        reasons = sorted({*dump.missing.values()}) or ["no reason is recorded"]
-        raise ToolMissing(f"nothing was collected of any rank: {reasons[0]}", _ASK_AS_OWNER)
-    first = sorted(why)[0]
-    if find_pyspy() is None or any(NOT_EXECUTABLE in reason for reason in why):
-        remedy = "Install py-spy beside distdbg: `pip install --force-reinstall py-spy`."
-        raise ToolMissing(f"no rank's stack could be taken: {first}", remedy)
-    if not any("ermission" in reason or "not permitted" in reason for reason in why):
-        remedy = "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
-        raise ToolMissing(f"no rank's stack could be taken: {first}", remedy)
-    raise ToolMissing(f"the ranks' stacks may not be read: {first}", _leave_to_look())
+        because = min(dump.missing.values(), default="no reason is recorded")
+        raise ToolMissing(f"nothing was collected of any rank: {because}", _ASK_AS_OWNER)
+    reasons = {rank.last.no_stacks: rank.last.missing.get("stacks", "") for rank in dump.ranks.values()}
+    kind = next((kind for kind in NoStacks if kind in reasons), None)
+    what = "the ranks' stacks may not be read" if kind is NoStacks.REFUSED else "no rank's stack could be taken"
+    raise ToolMissing(f"{what}: {reasons[kind] if kind else min(why)}", _remedy(kind))
 
 
-def _leave_to_look() -> str:
+def _remedy(kind: NoStacks | None) -> str:
+    match kind:
+        case NoStacks.NO_TOOL:
+            return "Install py-spy beside distdbg: `pip install --force-reinstall py-spy`."
+        case NoStacks.REFUSED:
+            return _permission_remedy()
+        case NoStacks.NO_PYTHON:
+            return "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
+        case None:
+            return "Try again. `py-spy dump --pid PID` on the rank's machine shows what py-spy prints."
+
+
+def _permission_remedy() -> str:
     """The obstacle on this machine: Yama, a container without the capability, or another user."""
     words = []
     with contextlib.suppress(OSError, ValueError):

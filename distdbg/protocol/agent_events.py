@@ -31,10 +31,6 @@ class LogLost(Event, name="log-lost", by="agent", lost="{bytes} bytes of {stream
     bytes: int | None
     because: str
 
-    def lost_what(self) -> str:
-        stream = self.stream or "log"
-        return f"the capture of {stream}" if self.bytes is None else f"{self.bytes} bytes of {stream}"
-
 
 class MetricsNotWritten(
     Event, name="metrics-not-written", by="agent", lost="the metrics file in {folder}", because="{because}"

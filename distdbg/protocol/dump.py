@@ -6,6 +6,8 @@ a reason. So does each look for a file that it lacks.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from distdbg.protocol.message import Message
 
 TYPE_CHECKING = False
@@ -27,8 +29,17 @@ BUSY = "another dump is being taken on this node"
 BUSY_START = "busy"
 
 
-def failed(because: str) -> dict[str, str]:
-    return {"failed": because}
+class NoStacks(str, Enum):
+    """Why py-spy gave no stacks of a process, if that is known: each has its own remedy."""
+
+    NO_TOOL = "no-tool"  #: there is no py-spy that this machine can execute
+    REFUSED = "refused"  #: the kernel does not let py-spy read the process
+    NO_PYTHON = "no-python"  #: the process does not run Python
+
+
+def failed(because: str, kind: NoStacks | None = None) -> dict[str, str]:
+    """What a collector's entry contains instead of a file."""
+    return {"failed": because} if kind is None else {"failed": because, "kind": kind.value}
 
 
 def not_tried(because: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
-from distdbg.diagnosis.rank_states import rank_state
+from distdbg.diagnosis.rank_states import ALIVE, rank_state
 from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.diagnosis.waits.picture import picture_of
@@ -144,7 +144,7 @@ def _ending(report: Report) -> str:
         return ""
     if report.exit_code_of:
         return f"exit code: {report.exit_code_of}"
-    if any(rank.state == "running" for rank in report.ranks):
+    if any(rank.state in ALIVE for rank in report.ranks):
         return "exit code: none yet: the job was still running"
     return "exit code unknown: what the job ended with is not recorded"
 
@@ -173,8 +173,7 @@ def _roots(report: Report) -> set[int]:
 def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
     own = {f.rank.rank: f for f in failures(evidence)}
     named = dict.fromkeys(_named(report), "suspect") | dict.fromkeys(_roots(report), "root")
-    may_run = evidence.is_over is False
-    cells = [_cell(rank, own.get(rank.rank), named.get(rank.rank, ""), may_run=may_run) for rank in evidence.ranks]
+    cells = [_cell(evidence, rank, own.get(rank.rank), named.get(rank.rank, "")) for rank in evidence.ranks]
     over = course(report, evidence)
     sections: tuple[tuple[str, Callable[[], Iterator[Block]]], ...] = (
         ("Ranks in time", lambda: _times(cells)),
@@ -197,9 +196,10 @@ def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
 # -- ranks --------------------------------------------------------------------------------------------------------
 
 
-def _cell(rank: RankRecord, failure: RankFailure | None, named: str, *, may_run: bool) -> RankCell:
+def _cell(evidence: RunEvidence, rank: RankRecord, failure: RankFailure | None, named: str) -> RankCell:
     """`named` is the kind of a rank that the verdict names."""
-    kind, state = named or _kind(rank, failure, may_run=may_run), rank_state(rank, failure, may_run=may_run)
+    state = rank_state(evidence, rank, failure)
+    kind = named or _kind(rank, failure, state)
     span = None
     if rank.started is not None:
         end = max(rank.ended or rank.started, rank.started)
@@ -224,10 +224,10 @@ def _cell(rank: RankRecord, failure: RankFailure | None, named: str, *, may_run:
     )
 
 
-def _kind(rank: RankRecord, failure: RankFailure | None, *, may_run: bool) -> str:
-    if rank.exit_code is None:
-        return "unknown" if rank.ended is not None or rank.pid is None or not may_run else "running"
-    if rank.exit_code == 0 or (failure is not None and failure.cause_class is CauseClass.OBSERVATION):
+def _kind(rank: RankRecord, failure: RankFailure | None, state: str) -> str:
+    if rank.own_exit_code is None:
+        return "running" if state in ALIVE else "unknown"
+    if rank.own_exit_code == 0 or (failure is not None and failure.cause_class is CauseClass.OBSERVATION):
         return "finished"
     return "stopped" if failure is None or failure.cause_class is CauseClass.VICTIM else "failed"
 

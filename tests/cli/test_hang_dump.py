@@ -287,15 +287,30 @@ def test_what_is_no_job(distdbg, words, code, says):
     assert "Traceback" not in done.err
 
 
-def test_ranks_that_may_not_be_looked_at(tmp_path):
-    look_at = {"t": 1.0, "process": {"state": "S"}, "stacks": {"failed": "Permission Denied: Try again as root"}}
-    (tmp_path / "nodes").mkdir()
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("no-tool", "Install py-spy"), ("no-python", "Name the processes that run Python"), ("", "Try again.")],
+)
+def test_remedy_goes_by_the_kind_and_not_by_the_text(tmp_path, kind, remedy):
+    """The text mentions permission, an executable file and Python alike."""
+    because = "Permission denied: is not an executable file, not permitted, finds no Python"
+    look_at = {"t": 1.0, "process": {"state": "S"}, "stacks": {"failed": because, "kind": kind}}
+    with pytest.raises(ToolMissing, match="no rank's stack could be taken") as error:
+        refuse_blind(TakenDump(tmp_path, dump_with(tmp_path, look_at)))
+    assert error.value.remedy.startswith(remedy)
+
+
+def dump_with(folder, look_at):
+    (folder / "nodes").mkdir()
     part = {"node_rank": 0, "host": "h", "ranks": [{"rank": 0, "pid": 1, "looks": [look_at]}]}
-    (tmp_path / "nodes" / "0000.json").write_text(json.dumps(part))
-    (tmp_path / "manifest.json").write_text(
-        '{"schema": "distdbg.dump/1", "world_size": 1, "ranks": {"0": "collected"}}'
-    )
-    evidence = load_dump_alone(tmp_path)
+    (folder / "nodes" / "0000.json").write_text(json.dumps(part))
+    (folder / "manifest.json").write_text('{"schema": "distdbg.dump/1", "world_size": 1, "ranks": {"0": "collected"}}')
+    return load_dump_alone(folder)
+
+
+def test_ranks_that_may_not_be_looked_at(tmp_path):
+    stacks = {"failed": "Permission Denied: Try again as root", "kind": "refused"}
+    evidence = dump_with(tmp_path, {"t": 1.0, "process": {"state": "S"}, "stacks": stacks})
     with pytest.raises(ToolMissing, match="may not be read: Permission Denied") as error:
         refuse_blind(TakenDump(tmp_path, evidence))
     assert error.value.exit_code == 4

@@ -287,6 +287,19 @@ def test_a_narrow_page_does_not_scroll_and_its_drawings_are_legible(tmp_path):
     assert seen["letters"] and min(seen["letters"]) > 8
 
 
+def test_rank_that_starts_is_alive_in_the_table_and_in_the_sentence(tmp_path):
+    """The agents have announced the ranks, and have not found their processes."""
+    run = MadeRun(tmp_path, ranks=2, nodes=1)
+    events = run.node_files[0].events
+    events.write_text("".join(line for line in events.open() if "rank-started" not in line))
+    report, evidence = run.report(), run.evidence()
+    assert [rank.state for rank in report.ranks] == ["starting", "starting"]
+    document = run_document(report, evidence, whole=True)
+    assert document.ending == "exit code: none yet: the job was still running"
+    (table,) = (b for s in document.sections if s.title == "Ranks" for b in s.blocks)
+    assert [(row[2].text, row[2].kind) for row in table.rows] == [("starting", "running")] * 2
+
+
 def test_files_are_written_and_can_be_rebuilt(tmp_path):
     run = hostile(tmp_path)
     report = run.report()

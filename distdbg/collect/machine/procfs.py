@@ -46,6 +46,11 @@ def is_stopped(pid: int) -> bool:
     return stat_fields(pid)[:1] == ["T"]
 
 
+def leads_process_group(pid: int) -> bool:
+    """Whether the process is the leader of its process group."""
+    return stat_fields(pid)[2:3] == [str(pid)]
+
+
 def children(pid: int) -> list[int]:
     """Living and dead-but-unreaped children of all threads of a process."""
     found: list[int] = []

@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from distdbg.collect.machine import procfs
 from distdbg.collect.machine.kept_source import read_kept_source
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.evidence.stacks.store_calls import waiting_call
+from distdbg.protocol.dump import NoStacks
 
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[2] / "../../../../bin/py-spy"))
@@ -38,14 +40,19 @@ _KEPT = {
     Activity.EXTENSION: {"name", "build_directory"},
     Activity.LOCK_FILE: {"lock_filename", "canonical_path"},
 }
-#: Of a py-spy that the system does not start: no rank has refused anything.
-NOT_EXECUTABLE = "is not an executable file"
+_NOT_EXECUTABLE = "is not an executable file"
+#: How py-spy reports EPERM and EACCES: in its own words, or in Rust's.
+_REFUSED = re.compile("permission denied|operation not permitted", re.IGNORECASE)
 _CAP_SYS_PTRACE = 19
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 class PySpyFailed(Exception):
-    """Says why there are no stacks."""
+    """Says why there are no stacks. `kind` is None for what may work at the next try."""
+
+    def __init__(self, because: str, kind: NoStacks | None = None) -> None:
+        super().__init__(because)
+        self.kind = kind
 
 
 def find_pyspy() -> str | None:
@@ -61,7 +68,7 @@ def _own_paths() -> tuple[str, str]:
 def why_no_pyspy() -> str:
     """Why `find_pyspy` gives None."""
     unusable = next((path for path in _own_paths() if Path(path).exists()), None)
-    return f"{unusable} {NOT_EXECUTABLE}" if unusable else "py-spy is not installed"
+    return f"{unusable} {_NOT_EXECUTABLE}" if unusable else "py-spy is not installed"
 
 
 def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = False) -> list[dict[str, Any]]:
@@ -73,7 +80,7 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     """
     tool = find_pyspy()
     if tool is None:
-        raise PySpyFailed(why_no_pyspy())
+        raise PySpyFailed(why_no_pyspy(), NoStacks.NO_TOOL)
     command = [tool, "dump", "--json", "--pid", str(pid), "--locals"]
     if native:
         return _run([*command, "--native"], within_s, values)
@@ -84,7 +91,8 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
             return _run([*command, "--nonblocking"], within_s, values)
         except PySpyFailed as second:
             same = str(first) == str(second)
-            raise PySpyFailed(str(first) if same else f"{first}; without stopping it: {second}") from None
+            because = str(first) if same else f"{first}; without stopping it: {second}"
+            raise PySpyFailed(because, first.kind or second.kind) from None
 
 
 def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, Any]]:
@@ -96,10 +104,9 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
     except subprocess.TimeoutExpired:
         raise PySpyFailed(f"py-spy did not answer within {within_s:g} s") from None
     except OSError as error:
-        raise PySpyFailed(f"{command[0]} {NOT_EXECUTABLE}: {error.strerror}") from None
+        raise PySpyFailed(f"{command[0]} {_NOT_EXECUTABLE}: {error.strerror}", NoStacks.NO_TOOL) from None
     if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PySpyFailed(_reason(words) or f"py-spy ended with exit code {done.returncode}")
+        raise _failure(done.stderr.decode("utf-8", "replace").strip(), done.returncode)
     try:
         threads = json.loads(done.stdout)
     except ValueError:
@@ -139,13 +146,15 @@ def _is_kept(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
     return variable.get("name") in _KEPT.get(activity, ())
 
 
-def _reason(lines: list[str]) -> str:
+def _failure(stderr: str, exit_code: int) -> PySpyFailed:
     """The first cause that py-spy names; its advice is for another reader."""
-    if any("Failed to find python version" in line for line in lines):
-        return "py-spy finds no Python in this process"
+    if "Failed to find python version" in stderr:
+        return PySpyFailed("py-spy finds no Python in this process", NoStacks.NO_PYTHON)
     noise = ("Error: Failed to", "Caused by:", "Reason: Error: Failed")
-    messages = [line.strip() for line in lines if line.strip() and not line.strip().startswith(noise)]
-    return (messages[0] if messages else lines[0] if lines else "")[:200]
+    lines = [line.strip() for line in stderr.splitlines()]
+    messages = [line for line in lines if line and not line.startswith(noise)] or lines[:1]
+    because = messages[0][:200] if messages else f"py-spy ended with exit code {exit_code}"
+    return PySpyFailed(because, NoStacks.REFUSED if _REFUSED.search(stderr) else None)
 
 
 class _MemoryPiece(ctypes.Structure):

@@ -22,6 +22,7 @@ from distdbg.protocol.dump import (
     LookPart,
     Manifest,
     NodePart,
+    NoStacks,
     PageReading,
     ProcessState,
     RankPart,
@@ -35,6 +36,7 @@ _MOST_STACKS = 16 << 20
 _MOST_RECORDER = 64 << 20
 _MOST_CALLS = 1 << 20
 _MOST_SOURCE = 1 << 20
+_NO_STACKS = {kind.value: kind for kind in NoStacks}
 
 
 def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
@@ -171,6 +173,7 @@ class _DumpReader:
                 if pid.isascii() and pid.isdecimal() and len(pid) < 10 and isinstance(seen, dict)
             },
             missing=missing,
+            no_stacks=_NO_STACKS.get(jsonl.text(look.stacks, "kind")),
             below=tuple(Descendant.from_record(one) for one in jsonl.dicts(look.below)),
             after=ProcessState.from_record(look.after) if isinstance(look.after, dict) else None,
             rested=look.rested,

@@ -147,12 +147,12 @@ def exception_failure(
         cause_class = CauseClass.COMMUNICATION
     elif finding in _OOM:
         cause_class = CauseClass.KILLED_OR_OOM
-    shown = shortened(chain_text(chain[-2:]))
     if citation is not None:
-        citation = replace(citation, where=str(where) if where else citation.where, quote=shown)
+        quote = shortened(chain_text(chain[-2:]))
+        citation = replace(citation, where=str(where) if where else citation.where, quote=quote)
     return RankFailure(
         rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
-        type=_short_type(told.type), message=told.message, shown=shown, where=where, known=known, citation=citation,
+        type=_short_type(told.type), message=told.message, where=where, known=known, citation=citation,
         doubt=doubt, otherwise=otherwise, frames=tuple(f for f in reversed(told.frames) if not f.is_library),
     )  # fmt: skip
 

@@ -25,8 +25,6 @@ class RankFailure:
     t: float | None
     type: str = ""
     message: str = ""
-    #: a traceback or a stack, shortened for a reader; empty where there is none
-    shown: str = ""
     where: TracebackFrame | None = None
     #: the user's frames, innermost first
     frames: tuple[TracebackFrame, ...] = ()

@@ -89,7 +89,7 @@ def _crash(rank: RankRecord, number: int) -> RankFailure:
         citation = Citation(rank.stderr_path, line, where=str(where) if where else None, quote=shortened(crash.text))
     return RankFailure(
         rank, "signal", "rank-killed", CauseClass.UNCAUGHT_ERROR, "certain", rank.ended,
-        message=_terminate_words(rank), shown=citation.quote if crash else "", where=where, citation=citation,
+        message=_terminate_words(rank), where=where, citation=citation,
         signal=number, frames=_users(crash),
     )  # fmt: skip
 

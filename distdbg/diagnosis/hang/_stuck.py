@@ -96,7 +96,8 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
         standing = replace(standing, thread=operation.thread, frames=operation.frames)
     thread = _thread_of(standing, had, look)
     frames = standing.worker or (thread.frames if thread is not None else ())
-    name = "loader worker" if standing.worker else standing.thread or _name(thread)
+    name = standing.thread or (thread.label if thread is not None else "main thread")
+    name = "loader worker" if standing.worker else name
     where = f"rank {rank}, {name}, innermost first"
     return Citation(look.threads_path, None, where, quote_frames(hang.dump, frames) if quote else "")
 
@@ -118,10 +119,6 @@ def _thread_of(standing: Standing, had: RankDump, look: Look) -> Thread | None:
         t for t in look.threads if standing.thread and t.pid == had.pid and t.user_frames[:1] == standing.frames[:1]
     )
     return next(others, had.judged(look))
-
-
-def _name(thread: Thread | None) -> str:
-    return "main thread" if thread is None or thread.main else f"thread {thread.name or thread.os_id}"
 
 
 def _source(dump: Dump, frame: Frame) -> str:

@@ -30,9 +30,9 @@ from distdbg.evidence.stacks.threads import Frame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
-#: Statements that leave one loop.
+#: Maximum number of statements that leave one loop and are named in a finding.
 _MAX_WAYS_NAMED = 4
-#: Ranks whose two threads are named: the others mostly do the same.
+#: Maximum number of ranks whose two threads are named in a finding; the other ranks mostly have the same two.
 _MAX_RANKS_WITH_TWO_THREADS = 2
 _REMEDY_FOR_TWO_THREADS = (
     "Give the thread a process group of its own (`new_group`), or let it begin its collectives at a point of the step "
@@ -40,7 +40,8 @@ _REMEDY_FOR_TWO_THREADS = (
 )
 
 
-@rule(*(kind.value for kind in Kind), explains=("stuck-on-lock",))  # its main thread waits for the one that calls
+# A rank is stuck on a lock if its main thread waits for the thread that makes the calls of torch.distributed.
+@rule(*(kind.value for kind in Kind), explains=("stuck-on-lock",))
 def diverged(evidence: RunEvidence) -> Iterable[Finding]:
     """The ranks' last calls differ: while they wait, or when one of them has ended because of it."""
     hang, found = hang_of(evidence), divergence_of(evidence)

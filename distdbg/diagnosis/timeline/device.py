@@ -57,12 +57,13 @@ def stuck_devices(
 ) -> dict[int, OpenOperation]:
     """Ranks whose own device does not finish an operation that every member of the group has enqueued.
 
-    If the size of the job is not known, a completed operation without a root shows that every rank has enqueued it; a
-    device that has not started what others have is at fault whoever else has come.
-    Either other members have completed it, or the devices of others have started it and this one has not, or there is
-    no other member. In a broadcast or another operation with a root a rank completes its part without the others: there
-    only those are named that are known not to have started it. An operation that is queued behind an older one of
-    another group is not among them: that one is the rank's oldest.
+    A rank is returned in three cases: other members have completed the operation, the devices of others have started it
+    and this one has not, or the group has no other member. In a broadcast, or another operation with a root, a rank
+    completes its part without the others: there only ranks are returned that are known not to have started it. An
+    operation behind an older one of another group does not count: the older one is the rank's oldest.
+
+    If the size of the job is not known, a completed operation without a root shows that every rank has enqueued it. A
+    device that has not started an operation that others have started is at fault, also if ranks are missing.
     """
     waiting = grouped(((one.group, one.sequence), rank) for rank, one in opened.items() if not one.transfers)
     found: dict[int, OpenOperation] = {}

@@ -15,7 +15,7 @@ from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.native_frames import NativeWait, outermost_wait
 from distdbg.evidence.ops import COLLECTIVE, RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
-from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.dump import SLEEP
 
 _TRANSFERS, _COLLECTIVES = of_kind(SEND, RECEIVE), of_kind(COLLECTIVE)
@@ -170,7 +170,7 @@ def _at_device(seen: Seen, wait: NativeWait, call: str) -> Standing:
     doubt = "probably " if wait is NativeWait.DRIVER else ""
     phrase = f"waits {doubt}for its device in {call}"
     if aborting:
-        phrase += f", while its {_name(aborting[0])} ends a communicator of NCCL"
+        phrase += f", while its {aborting[0].label} ends a communicator of NCCL"
     return replace(seen.stands(Doing.COLLECTIVE, phrase, "wait", sure=False), native_call=call)
 
 
@@ -261,7 +261,7 @@ def _gil(seen: Seen, own: Standing) -> Standing | None:
     for thread in seen.other_threads(seen.rank.pid):
         later = next((t for t in seen.rank.last.threads if (t.pid, t.os_id) == (thread.pid, thread.os_id)), thread)
         if all(t.holds_gil and not t.active for t in (thread, later)) and later.frames == thread.frames:
-            name, users = _name(thread), thread.user_frames
+            name, users = thread.label, thread.user_frames
             phrase = f"waits for the GIL, which its {name} keeps in a C function,"
             return replace(
                 own,
@@ -287,7 +287,7 @@ def _hook(seen: Seen, own: Standing) -> Standing | None:
         if not any(f.activity is Activity.THREAD_START for f in thread.frames):
             hook = seen.at(thread)
             found = _in_torch(hook, hook.library) or host_side.standing(hook)
-            return replace(found, phrase=f"{found.phrase} in a hook of its backward", thread=_name(thread), sure=False)
+            return replace(found, phrase=f"{found.phrase} in a hook of its backward", thread=thread.label, sure=False)
     return None
 
 
@@ -301,7 +301,7 @@ def _delegated(seen: Seen, own: Standing) -> Standing | None:
         library, users = parts(thread.frames)
         found = _in_torch(seen, library)
         if found is not None and (seen.open or (waits and found.doing is not Doing.COLLECTIVE)):
-            name = _name(thread)
+            name = thread.label
             return replace(
                 found,
                 phrase=f"waits for its {name}, which {found.phrase}",
@@ -320,7 +320,7 @@ def _watched(seen: Seen, own: Standing) -> Standing | None:
     for thread in seen.other_threads(seen.rank.pid):
         users = parts(thread.frames)[1]
         if _called_by(seen, users):
-            phrase = f"watches its {_name(thread)}, which stands"
+            phrase = f"watches its {thread.label}, which stands"
             return replace(own, phrase=phrase, frame=users[0], frames=users, sure=False)
     return None
 
@@ -341,7 +341,3 @@ def _one_group(seen: Seen) -> bool:
     """That was used: by the thread that is in it, since two would not share it."""
     recorder = seen.rank.recorder
     return seen.open and recorder is not None and len(recorder.groups) == 1
-
-
-def _name(thread: Thread) -> str:
-    return f"thread {thread.name or thread.os_id}"

@@ -81,17 +81,13 @@ def _by_its_stack(had: RankDump, standing: Standing) -> ThreadOperation | None:
         library, users = parts(thread.frames)
         function = next((f.function for f in library if f.activity is Activity.COLLECTIVE and find(f.function)), "")
         if users and function:
-            return ThreadOperation("its only process group", _name(thread), function, users, standing.function)
+            return ThreadOperation("its only process group", thread.label, function, users, standing.function)
     return None
 
 
 def _other_threads(had: RankDump) -> Iterator[Thread]:
     """Those of the rank's process but for the one that its standing describes."""
     return (t for t in had.first.threads if t.pid == had.pid and not t.ours and t != had.judged(had.first))
-
-
-def _name(thread: Thread) -> str:
-    return f"thread {thread.name or thread.os_id}"
 
 
 def _of_another_thread(
@@ -111,7 +107,7 @@ def _of_another_thread(
     for thread in _other_threads(had):
         users = parts(thread.frames)[1]
         if users and _is_in(thread, operation) and (line is None or _same_line(line, users[0])):
-            return ThreadOperation(group.title, _name(thread), operation, users, standing.function)
+            return ThreadOperation(group.title, thread.label, operation, users, standing.function)
     return ThreadOperation(group.title, "", operation, (line,), standing.function) if line is not None else None
 
 

@@ -83,6 +83,11 @@ class Thread:
         return self.os_id == self.pid or (not self.os_id and self.name == "MainThread")
 
     @property
+    def label(self) -> str:
+        """`main thread`, or `thread` and its name, else its number in the system."""
+        return "main thread" if self.main else f"thread {self.name or self.os_id}"
+
+    @property
     def user_frames(self) -> tuple[Frame, ...]:
         return tuple(f for f in self.frames if f.users)
 

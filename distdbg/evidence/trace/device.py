@@ -66,8 +66,8 @@ class Gaps:
         return without([(step.begin, step.end)], self.busy)
 
     def after(self, wait: Span) -> Spans:
-        """The idle time that a wait of the host leaves behind: from where the device ran dry to its next kernel.
-        What it waits for data meanwhile, and what copies take, has another cause."""
+        """The device's idle time after a wait of the host: from the end of the kernel that it waited for to the next
+        kernel. Time in which the host waits for data, and time of copies, is left out: it has another cause."""
         begin, end = wait
         at = bisect_right(self._ends, end) - 1
         dry = max(self._ends[at] if at >= 0 else begin, begin)

@@ -20,7 +20,7 @@ from distdbg.launch.agent.phase_clock import PhaseClock
 from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.rank_connections import RankConnections
 from distdbg.launch.agent.rank_variables import RankVariables
-from distdbg.launch.agent.ranks import RANK_VARIABLE, RankProcess, find_ranks
+from distdbg.launch.agent.ranks import RANK_VARIABLE, RankProcess, find_adopted_ranks, find_ranks
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
@@ -266,7 +266,8 @@ class RankWatch:
 
         What a failed rank leaves in its own process group (loader workers) goes with it, as it is ours to end.
         """
-        self._find_adopted()
+        for rank, pid in find_adopted_ranks(self.ranks.values()):
+            self._attach(rank, pid)
         if self.living:
             self.kill(signal.SIGTERM)
             if not self._loop.turn_until(lambda: not self.living, grace, self._collect_adopted):
@@ -275,13 +276,6 @@ class RankWatch:
         failed = {r.pid for r in self.ranks.values() if r.failed and r.pid}
         for pid in processes.group_members(failed, f"DISTDBG_RUN_DIR={self._node.run.path}") if failed else ():
             processes.kill(pid, signal.SIGKILL)
-
-    def _find_adopted(self) -> None:
-        """Find the ranks that torchrun had started and that had not been found when it was killed."""
-        waiting = {str(rank.rank): rank for rank in self.ranks.values() if rank.pid is None}
-        for pid in procfs.children(os.getpid()) if waiting else ():
-            if (rank := waiting.pop(procfs.environment_of(pid).get(RANK_VARIABLE, ""), None)) is not None:
-                self._attach(rank, pid)
 
     def _collect_adopted(self) -> None:
         by_pid = {r.pid: r for r in self.ranks.values()}

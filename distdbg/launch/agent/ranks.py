@@ -242,6 +242,18 @@ def find_ranks(torchrun: int, ranks: Collection[RankProcess], others: Set[int]) 
     return pairs
 
 
+def find_adopted_ranks(ranks: Collection[RankProcess]) -> list[tuple[RankProcess, int]]:
+    """Pair the ranks that torchrun had started, and that had not been found when it was killed, with their processes.
+
+    Those are now children of this process. So are the children of ranks that have died, a loader's workers for example,
+    which inherited the variable. torchrun makes each rank the leader of a process group; a worker stays in its rank's.
+    """
+    waiting = {str(rank.rank): rank for rank in ranks if rank.pid is None}
+    leaders = (pid for pid in procfs.children(os.getpid()) if procfs.leads_process_group(pid)) if waiting else ()
+    by_rank = ((waiting.pop(procfs.environment_of(pid).get(RANK_VARIABLE, ""), None), pid) for pid in leaders)
+    return [(rank, pid) for rank, pid in by_rank if rank is not None]
+
+
 def _in_order(pairs: list[tuple[RankProcess, int]]) -> bool:
     """torchrun starts its ranks in order of local rank, one after the other."""
     starts = [procfs.start_ticks(pid) for _, pid in sorted(pairs, key=lambda pair: pair[0].local_rank)]

@@ -20,18 +20,39 @@ if __name__ == "__main__":
     del sys.path[0]
 
 import runpy
+from collections.abc import Iterable
 from importlib import metadata
-from typing import Any
+from typing import NoReturn
 
-_OURS = metadata.EntryPoint("distdbg", "distdbg.launch.agent.logs_specs:AgentLogsSpecs", "torchrun.logs_specs")
+_NAME = "distdbg-agent"
 
 
-def _entry_points(**wanted: Any) -> metadata.EntryPoints:  # noqa: ANN401 -- typeshed's own for it
-    """The first of a name is taken."""
-    installed = (entry for one in metadata.distributions() for entry in one.entry_points)
-    return metadata.EntryPoints((_OURS, *installed)).select(**wanted)
+class _Plugin(metadata.Distribution):
+    """A distribution without files, with the logs-specs plugin as its only entry point."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            return f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: 0\n"
+        entry = "[torchrun.logs_specs]\ndistdbg = distdbg.launch.agent.logs_specs:AgentLogsSpecs\n"
+        return entry if filename == "entry_points.txt" else None
+
+    def locate_file(self, path: object) -> NoReturn:
+        raise FileNotFoundError(path)
+
+
+class _PluginFinder(metadata.DistributionFinder):
+    """Shows the plugin to importlib.metadata, before what is installed: torch takes the first entry point of a name."""
+
+    def find_spec(self, *_module: object) -> None:
+        """It finds no module."""
+
+    def find_distributions(
+        self,
+        context: metadata.DistributionFinder.Context = metadata.DistributionFinder.Context(),  # noqa: B008 -- inherited
+    ) -> Iterable[metadata.Distribution]:
+        return (_Plugin(),) if context.name in (None, _NAME) else ()
 
 
 if __name__ == "__main__":
-    metadata.entry_points = _entry_points  # type: ignore[assignment]
+    sys.meta_path.insert(0, _PluginFinder())
     runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)

@@ -204,7 +204,7 @@ class Capture:
         except pyspy.PySpyFailed as error:
             told = _told_by_itself(target, min(self.until, time.monotonic() + _ANSWERS_WITHIN_S))
             if told is None:
-                return failed(str(error))
+                return failed(str(error), error.kind)
             return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
         for child in awaited_children(target):
             with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss

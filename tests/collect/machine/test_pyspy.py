@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from distdbg.collect.machine import pyspy
+from distdbg.protocol.dump import NoStacks
 
 BODY = """
 def inner(secret):
@@ -54,16 +55,18 @@ def test_one_that_is_stopped_is_read_and_stays_stopped(sleeper):
 def test_why_there_are_none_is_said(sleeper):
     sleeper.kill()
     sleeper.wait()
-    with pytest.raises(pyspy.PySpyFailed, match=r"\w"):
+    with pytest.raises(pyspy.PySpyFailed, match=r"\w") as error:
         pyspy.stacks(sleeper.pid, within_s=20)
+    assert error.value.kind is None
 
 
 def test_a_process_without_python_is_no_lack_of_a_tool(need, monkeypatch):
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     with subprocess.Popen([need("sleep", "coreutils"), "60"]) as process:
         try:
-            with pytest.raises(pyspy.PySpyFailed, match=r"^py-spy finds no Python in this process$"):
+            with pytest.raises(pyspy.PySpyFailed, match=r"^py-spy finds no Python in this process$") as error:
                 pyspy.stacks(process.pid, within_s=20)
+            assert error.value.kind is NoStacks.NO_PYTHON
         finally:
             process.kill()
 
@@ -89,8 +92,9 @@ def test_file_that_cannot_be_executed_is_not_taken_for_pyspy(tmp_path, monkeypat
     monkeypatch.setattr(pyspy, "_INSTALLED", tmp_path / "py-spy")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert pyspy.find_pyspy() is None
-    with pytest.raises(pyspy.PySpyFailed, match=f"{tmp_path}/py-spy {pyspy.NOT_EXECUTABLE}"):
+    with pytest.raises(pyspy.PySpyFailed, match=f"{tmp_path}/py-spy is not an executable file") as error:
         pyspy.stacks(os.getpid(), within_s=5)
+    assert error.value.kind is NoStacks.NO_TOOL
     (tmp_path / "py-spy").chmod(0o755)
     assert pyspy.find_pyspy() == str(tmp_path / "py-spy")
 
@@ -99,5 +103,23 @@ def test_program_of_another_machine_is_no_refusal(tmp_path, monkeypatch):
     (tmp_path / "py-spy").write_bytes(b"\x7fELF of another machine")
     (tmp_path / "py-spy").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(pyspy.PySpyFailed, match=pyspy.NOT_EXECUTABLE):
+    with pytest.raises(pyspy.PySpyFailed, match="is not an executable file") as error:
         pyspy.stacks(os.getpid(), within_s=5)
+    assert error.value.kind is NoStacks.NO_TOOL
+
+
+@pytest.mark.parametrize(
+    ("printed", "kind"),
+    [
+        ("Error: Permission Denied: Try running again with elevated permissions by going 'sudo'", NoStacks.REFUSED),
+        ("Error: Failed to open process\nReason: Operation not permitted (os error 1)", NoStacks.REFUSED),
+        ("Error: No such file or directory (os error 2)", None),
+    ],
+)
+def test_refusal_is_known_by_what_pyspy_prints(tmp_path, monkeypatch, printed, kind):
+    (tmp_path / "py-spy").write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{printed}\nE\nexit 1\n")
+    (tmp_path / "py-spy").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(pyspy.PySpyFailed) as error:
+        pyspy.stacks(os.getpid(), within_s=5)
+    assert error.value.kind is kind

@@ -2,10 +2,10 @@
 
     srun --jobid J --overlap -N1 -n1 -w NODE python <absolute>/distdbg/launch/backends/slurm/node_dump.py REQUEST
 
-REQUEST: {"job": "12", "node_rank": 0, "options": {…}} as JSON. Standard output is the dump's folder
-(launch/io/folder_stream.py) with the account {"name", "argv", "cwd", "world_size", "ranks", "doubles", "key",
-"others"}.
-Nothing has to be shared between this node and the requester. Needs psutil at most.
+REQUEST is JSON: {"job": "12", "node_rank": 0, "options": {…}}. Standard output is a stream of
+launch/io/folder_stream.py: the folder of the dump, and a description of the job {"name", "argv", "cwd", "world_size",
+"ranks", "doubles", "key", "others"}. The node and the requester need no shared file system. Imports the standard
+library and psutil only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distdbg.launch.watch.requested_dump import DumpOptions, capture
 
 def main() -> int:
     request = json.loads(sys.argv[1])
-    # in a step of ours this says which job we are in, which is not what we are looked for
+    # the environment of this process names the job, too, but this process is not a rank
     jobs = [job for job in find_jobs() if job.slurm_job == request["job"]]
     if not jobs:
         sys.stderr.write("no rank of the job runs here: no process with a rank's variables that runs Python\n")

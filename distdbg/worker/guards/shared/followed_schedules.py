@@ -10,11 +10,14 @@ from distdbg.worker.models import weak
 from distdbg.worker.user_code import Where, users_line
 
 _MAX_SCHEDULES = 16
-#: Steps without a learning rate that are no warm-up's first and no schedule's last ones.
+#: Steps in a row with a rate of 0 before it is reported: a warm-up begins with one (`step / warmup`), and a decay ends
+#: with a few. Our choice, not a published figure.
 _MIN_ZERO_STEPS = 10
-#: Share of all steps that have no learning rate; below that it is a schedule's end.
+#: Steps in a row with a rate of 0 as a share of all steps so far: below it, they are the end of a schedule that is a
+#: little shorter than its run. Our choice, not a published figure.
 _MIN_ZERO_SHARE = 0.25
-#: Share of the steps before which the schedule moved several times; the others are an epoch's first or last.
+#: Share of the optimizer's steps before which the schedule moved at least twice. It is below 1 because the last step of
+#: an epoch can have fewer micro-batches; with 10 steps or more in an epoch, that is a tenth at most.
 _MIN_REPEATED_SHARE = 0.9
 #: A rate below this share of the largest is 0, as rounding leaves it at the end of a cosine.
 _ZERO_SHARE = 1e-9
