@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from distdbg.evidence.dump import Dump, RankDump
     from distdbg.evidence.host.course import RankLook
     from distdbg.evidence.host.gpus import GpuCourse
+    from distdbg.evidence.host.node_clocks import ClockOffset
     from distdbg.evidence.host.preflight import Preflight
     from distdbg.evidence.launcher import Launcher
     from distdbg.evidence.logs.nccl import NcclLog
@@ -302,6 +303,8 @@ class RunEvidence:
     unnamed_processes: tuple[RankDump, ...] = ()
     #: what was read of others' logs; None where there were none
     logs: LogsRead | None = None
+    #: nodes whose clocks differ from the launcher's: the times of their records are by the launcher's clock
+    clocks: tuple[ClockOffset, ...] = ()
     #: masks the secrets of the job
     hidden: HiddenValues = field(default_factory=HiddenValues)
 

@@ -23,9 +23,11 @@ ENTRIES = (
         severity="warning",
         title="the nodes' clocks differ",
         meaning="Logs of different nodes cannot be put in order by their times, files look newer than they are, and "
-        "from minutes on tickets and certificates are refused (munge, and Slurm with it, after five).",
-        how_seen="Sixteen round trips between the first node and each other: the difference of the clocks, right to "
-        "half of the fastest one.",
+        "from minutes on tickets and certificates are refused (munge, and Slurm with it, after five). torchrun's c10d "
+        "rendezvous takes a node whose clock is 15 s behind for dead, and starts without it.",
+        how_seen="In a preflight, sixteen round trips between the first node and each other: the difference of the "
+        "clocks, right to half of the fastest one. In a run, the times of the agents' answers to the launcher's pings: "
+        "the difference is at least what the fastest round trip leaves. It is reported from half a second on.",
         remedy="Look at chrony or ntpd on the node: `timedatectl`, `chronyc tracking`.",
         source="https://www.rfc-editor.org/rfc/rfc5905",
     ),

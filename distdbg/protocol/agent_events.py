@@ -257,7 +257,9 @@ class RankSamples(Event, name="signs", by="agent"):
 
 
 class Pong(Event, name="pong", by="agent"):
-    pass
+    """`asked` is the launcher's time in the ping."""
+
+    asked: float | None = None
 
 
 class AgentDied(Event, name="agent-died", by="keeper"):

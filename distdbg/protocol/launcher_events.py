@@ -160,6 +160,16 @@ class NodeSilent(Event, name="node-silent", by="launcher"):
     host_answers: bool | None
 
 
+class NodeClock(Event, name="node-clock", by="launcher"):
+    """The node's clock is ahead of the launcher's by at least `least_s` and at most `most_s` seconds, both of one sign:
+    more than the round trip of a ping explains."""
+
+    node_rank: int
+    host: str
+    least_s: float
+    most_s: float
+
+
 class AgentExited(Event, name="agent-exited", by="launcher"):
     node_rank: int
     exit_code: object

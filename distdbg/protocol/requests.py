@@ -144,7 +144,9 @@ class StartAgent(Request, name="start", by="launcher"):
 
 
 class Ping(Request, name="ping", by="launcher"):
-    pass
+    """`t` is the launcher's time, which the answer repeats."""
+
+    t: float | None = None
 
 
 # -- from the agent to a rank -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from distdbg.evidence.attempt_events import (
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.host.course import courses
 from distdbg.evidence.host.gpus import gpu_courses
+from distdbg.evidence.host.node_clocks import clock_offsets, shift_lines, shift_rank_dump, shift_record
 from distdbg.evidence.launcher import Launcher
 from distdbg.evidence.logs.tail import Tail
 from distdbg.evidence.memory.growth import node_memory
@@ -113,6 +114,8 @@ def _load_attempt(
 ) -> RunEvidence:
     earlier = [a for a in attempts if a.number < chosen.number]
     events = reader.events_of(chosen, attempts, timeline)
+    clocks = clock_offsets(events)
+    reader.ahead_s = {clock.node_rank: clock.ahead_s for clock in clocks}
     nodes, ranks = reader.attempt(chosen, earlier)
     if ran is not None:
         ranks = [_with_groups_of(set(ran.ranks), rank) for rank in ranks]
@@ -135,6 +138,7 @@ def _load_attempt(
         dump=dump,
         launcher=Launcher(None, "", alive=False) if relaunched else find_launcher(job),
         is_superseded=chosen is not attempts[-1] and not relaunched,
+        clocks=clocks,
     )
     if evidence.is_over is not False or not Stalled.is_in(events):  # who looks at a hang knows that it lives
         # A dump shows ranks that live: that they have not ended is what it is about.
@@ -156,6 +160,8 @@ class _RunReader:
         self.run = run
         self.unknown: list[Unknown] = []
         self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
+        #: by node, how many seconds its clock is ahead of the launcher's
+        self.ahead_s: Mapping[int, float] = {}
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -188,7 +194,8 @@ class _RunReader:
         ranks = []
         for rank in sorted(seen.keys() | folders.keys()):
             node_of_rank, known = seen.get(rank) or (None, {})
-            texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full)
+            ahead_s = self.ahead_s.get(node_of_rank.node_rank, 0.0) if node_of_rank else 0.0
+            texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full, ahead_s=ahead_s)
             self.unknown += beyond_bounds(rank, texts.facts)
             ranks.append(rank_record(rank, node_of_rank, known, texts))
         return nodes, ranks
@@ -201,7 +208,8 @@ class _RunReader:
                 dump, unknown = load_dump(folder, self.run.relative(folder))
                 if dump.ranks and dump.reason != BUSY_START:
                     self.unknown += unknown
-                    return dump
+                    ranks = {n: shift_rank_dump(r, self.ahead_s.get(r.node_rank, 0.0)) for n, r in dump.ranks.items()}
+                    return replace(dump, ranks=ranks) if self.ahead_s else dump
         return None
 
     def with_watchdog_recorders(self, attempt: Attempt, dump: Dump | None, ranks: list[RankRecord]) -> Dump | None:
@@ -227,14 +235,16 @@ class _RunReader:
         return replace(evidence, ranks=shown.ranks, unattributed=shown.unattributed)
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
-        events = self.timeline(files.events)
+        ahead_s = self.ahead_s.get(files.node_rank, 0.0)
+        events = shift_lines(self.timeline(files.events), ahead_s)
         self.note_if_missing(files.events)
         before: list[tuple[int, dict[str, Any]]] = []
         for attempt in earlier:
             for other in attempt.nodes():
                 if other.folder.name == files.folder.name:
                     before += self.timeline(other.events)
-        metrics = self._ends(files.metrics)
+        metrics = shift_lines(self._ends(files.metrics), ahead_s)
+        spread = shift_lines(self._spread(files.metrics), ahead_s)
         return node_record(
             files.node_rank,
             files.host,
@@ -246,22 +256,22 @@ class _RunReader:
             memory=node_memory(metrics, self.run.relative(files.metrics)),
             gpus=gpu_courses(metrics),
             metrics_path=self.run.relative(files.metrics),
-            courses=courses(self._spread(files.metrics) or metrics[:: -(-len(metrics) // self._looks) or 1]),
+            courses=courses(spread or metrics[:: -(-len(metrics) // self._looks) or 1]),
         )
 
-    def _rank(self, files: RankFiles, *, full_tail: bool) -> RankTexts:
+    def _rank(self, files: RankFiles, *, full_tail: bool, ahead_s: float) -> RankTexts:
         exit_record = self.json_file(files.exit)
         failed = bool(exit_record) and exit_record.get("exit_code") != 0  # type: ignore[union-attr]
         size = _TAIL if full_tail else _SHORT_TAIL
         return RankTexts(
             folder=self.run.relative(files.folder),
-            exit=exit_record,
-            facts=self.json_lines(files.facts, _MOST_FACTS),
+            exit=shift_record(exit_record, ahead_s) if exit_record else exit_record,
+            facts=shift_lines(self.json_lines(files.facts, _MOST_FACTS), ahead_s),
             error=self.json_file(files.error) if failed or exit_record is None else None,
             stdout=self._tail(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=self._tail(files.stderr, size),
-            memory=self._ends(files.memory_lines),
-            memory_course=self._spread(files.memory_lines),
+            memory=shift_lines(self._ends(files.memory_lines), ahead_s),
+            memory_course=shift_lines(self._spread(files.memory_lines), ahead_s),
             gradients=self._begin_and_end(files.gradients),
             nccl=self._tail(files.nccl, 16 << 10).text if failed else "",
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",

@@ -13,11 +13,18 @@ _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM, CauseClass.OBSERVA
 
 
 def undecided_first(evidence: RunEvidence, findings: Sequence[Finding]) -> Iterator[Unknown]:
-    """For the first finding, and the next one of its class on another host: of times in logs, not in our own events."""
+    """For the first finding, and the next one of its class on another host: of times in logs, and of our own events if
+    the clocks of nodes differ."""
     lead = findings[0] if findings else None
-    if evidence.logs is None or lead is None or lead.cause_class in _CONSEQUENCES or lead.first_seen is None:
+    if lead is None or lead.cause_class in _CONSEQUENCES or lead.first_seen is None:
         return
-    clocks = {clock.host: clock for clock in evidence.logs.clocks}
+    if evidence.logs is not None:
+        clocks = {clock.host: clock for clock in evidence.logs.clocks}
+    elif evidence.clocks:
+        clocks = {node.host: HostClock(node.host, 0.0, 0.0, 0) for node in evidence.nodes}
+        clocks |= {clock.host: HostClock(clock.host, clock.ahead_s, clock.within_s, 1) for clock in evidence.clocks}
+    else:
+        return
     hosts = {rank.rank: rank.host for rank in evidence.ranks}
     where = _host(lead, hosts)
     for other in findings[1:]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from distdbg.diagnosis.about_ranks import observation
 from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size, together
 from distdbg.diagnosis.rules import rule
+from distdbg.evidence.host.node_clocks import ClockOffset
 from distdbg.evidence.host.preflight import names_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, Severity
+from distdbg.model import Citation, Finding, Severity
 
 #: A smaller offset does no harm: a synchronized clock stays within milliseconds.
 _CLOCK_SKEW_S = 0.5
@@ -18,6 +21,9 @@ _CLOCK_SKEW_S = 0.5
 @rule("clock-skew")
 def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
     """The nodes' clocks differ by more than the network's round trip explains."""
+    for clock in evidence.clocks:
+        if abs(clock.ahead_s) > _CLOCK_SKEW_S:
+            yield _skew_of_a_run(clock)
     preflight = evidence.preflight
     if preflight is None:
         return
@@ -29,6 +35,20 @@ def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
             ours = "behind" if way.offset > 0 else "ahead of"
             words = f"{abs(way.offset):.2f} s {ours} {meeting.to}'s (± {way.rtt * 500:.2g} ms)"
             yield of_nodes("clock-skew", (node,), f"the clock of {node.name} is {words}")
+
+
+def _skew_of_a_run(clock: ClockOffset) -> Finding:
+    side = "ahead of" if clock.ahead_s > 0 else "behind"
+    apart = f"{abs(clock.ahead_s):,.2f} s {side} the launcher's, or up to {clock.within_s:.2g} s more"
+    found = observation(
+        "clock-skew",
+        f"the clock of node {clock.node_rank} ({clock.host}) is {apart}",
+        "In this report the times of that node are corrected by this. Its files, the lines that its ranks print and "
+        "quotes have the times of its own clock.",
+        confidence="certain",
+        evidence=(Citation("events.jsonl", clock.line, "node-clock"),),
+    )
+    return replace(found, nodes=(clock.host,) if clock.host else ())
 
 
 _MB, _GB = 10**6, 10**9

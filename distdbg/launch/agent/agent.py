@@ -226,9 +226,9 @@ class Agent:
                 self.watch.connections.ask_exceptions()
             case requests.TakeDump() as request:
                 self.dumper.ask(request)
-            case requests.Ping() if self.lifeline is not None and self.node.launcher is not None:
+            case requests.Ping(t=asked) if self.lifeline is not None and self.node.launcher is not None:
                 self.lifeline.ping()
-                self.node.launcher.send(events.Pong().record(time.time()))
+                self.node.launcher.send(events.Pong(asked=asked).record(time.time()))
             case requests.TakeSnapshot() | requests.TakeProfile() as request:
                 self.watch.connections.ask_files(request)
             case requests.SampleStraggler() as request:

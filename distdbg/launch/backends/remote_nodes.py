@@ -11,15 +11,17 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
+from distdbg.evidence import jsonl
 from distdbg.launch.backends.carriers import Carrier, Running, end_carriers
 from distdbg.launch.backends.nodes import AgentSeen, AttemptStart, Nodes
 from distdbg.launch.io.control import ControlWatcher
+from distdbg.launch.link.clock_bounds import ClockBounds
 from distdbg.launch.link.liveness import (
     OPENS_WITHIN_S,
     PING_EVERY_S,
@@ -31,7 +33,7 @@ from distdbg.launch.link.liveness import (
 from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT
 from distdbg.launch.plan.quick_preflight import judged
 from distdbg.protocol.agent_events import DeathDump
-from distdbg.protocol.launcher_events import AgentSilent, NodeSilent
+from distdbg.protocol.launcher_events import AgentSilent, NodeClock, NodeSilent
 from distdbg.protocol.message import Event
 from distdbg.protocol.requests import Cancel, Listen, Ping, Reach, Request, StartAgent, read_request
 
@@ -58,6 +60,7 @@ class _RemoteAgent:
     asked: float | None = None
     shut: str | None = None
     reported: bool = False
+    clock: ClockBounds = field(default_factory=ClockBounds)
 
 
 class RemoteNodes(Nodes):
@@ -218,7 +221,7 @@ class RemoteNodes(Nodes):
     def _said(self, agent: _RemoteAgent, event: dict[str, Any]) -> None:
         match event.get("event"):
             case "pong":
-                pass
+                self._compare_clocks(agent, event)
             case "here":
                 agent.here, agent.host = event, str(event["host"])
             case "place" | "reached":
@@ -227,6 +230,13 @@ class RemoteNodes(Nodes):
                 self._ended(agent.seen, int(event["exit_code"]), host=agent.host)
             case _:
                 self._take_event(agent.seen, event)
+
+    def _compare_clocks(self, agent: _RemoteAgent, pong: dict[str, Any]) -> None:
+        asked, answer = jsonl.number(pong, "asked"), jsonl.number(pong, "t")
+        if asked is not None and answer is not None and agent.clock.answered(asked, answer, time.time()):
+            node, bounds = agent.seen.node_rank, agent.clock
+            event = NodeClock(node_rank=node, host=agent.host, least_s=bounds.least_s, most_s=bounds.most_s)
+            self._start.journal.note(event)
 
     def _try_ports(self) -> None:
         """Once, in a thread: a port that cannot be reached now (a firewall) says nothing later about a silent agent."""
@@ -247,7 +257,7 @@ class RemoteNodes(Nodes):
     def _look_after(self) -> None:
         now = time.monotonic()
         if now >= self._ping_at:
-            self.tell_all(Ping())
+            self.tell_all(Ping(t=time.time()))
             self._ping_at = now + PING_EVERY_S
         for running in self._running:
             if running.process.poll() is None:
