@@ -206,7 +206,7 @@ def _no_exit_code(evidence: RunEvidence) -> str:
         return "none yet: the job is still running"
     if launcher.alive is None:
         return f"not recorded, and whether the job still runs is not known: {launcher.because}"
-    return f"not recorded: {launcher.name} disappeared"
+    return f"not recorded: {launcher.name} is gone"
 
 
 def _all_ranks_known(evidence: RunEvidence) -> bool:

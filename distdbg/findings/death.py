@@ -84,7 +84,8 @@ ENTRIES = (
         severity="error",
         title="the launcher disappeared",
         meaning="The process `distdbg launch` was killed by a signal that cannot be handled, or its host went down. "
-        "Its agents end their ranks then, with SIGTERM first. No exit code of the job exists.",
+        "Its agents end their ranks then, with SIGTERM first. No exit code of the job exists. If no agent recorded "
+        "it, this is only possible, and a warning: a run directory that takes no more writes looks the same.",
         how_seen="The run has no record of its end, and the launcher's process (pid, start time, boot) does not exist "
         "any more; or an agent recorded that its connection to the launcher was closed.",
         remedy="Look for its pid in the kernel log (`dmesg -T | grep -i kill`), for the end of a session or a "

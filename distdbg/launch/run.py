@@ -60,7 +60,10 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
         raise
     fallback = EXIT_HUNG if hang.ended == "kill" else _fallback_code(nodes)
     journal.note(AgentsGone(exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by))
-    report, because = _judged(settings, run, journal, hang.explained) if disk.flush(10.0) else (None, "does not answer")
+    because = "" if disk.flush(10.0) else "does not answer"
+    if refused := disk.why_refused(run.events):  # nor do the agents' records tell how the ranks ended
+        because = f"cannot be written ({refused})"
+    report, because = (None, because) if because else _judged(settings, run, journal, hang.explained)
     code = fallback if report is None or report.exit_code is None else report.exit_code
     journal.note(Finished(exit_code=code))
     disk.close(5.0)

@@ -59,6 +59,10 @@ class FreezableDisk:
     def freeze(self) -> None:
         _run("fsfreeze", "-f", self.path)
 
+    def make_read_only(self) -> None:
+        """As the kernel does after an error of the disk: files that are open for writing are no exception."""
+        _run("mount", "-o", "remount,abort", self.path)
+
     def thaw(self) -> None:
         subprocess.run(["fsfreeze", "-u", self.path], capture_output=True)
 

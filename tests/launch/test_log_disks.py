@@ -118,3 +118,31 @@ Path({str(slowest)!r}).write_text(str(slowest))
         assert process.returncode == 0, os.fsdecode(err)
         assert float(slowest.read_text()) < 0.7
         assert [int(n) for n in re.findall(rb"^step (\d+) ", out, re.MULTILINE)] == list(range(6000))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_run_directory_that_becomes_read_only(tmp_path: Path, code: int) -> None:
+    """Neither the end of the job nor those of the ranks can be recorded, and neither report makes one up."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "open(f'ready-{os.environ[\"RANK\"]}', 'w').close()\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        f"sys.exit({code})\n"
+    )
+    with freezable_file_system(tmp_path / "disk") as disk:
+        run = disk.path / "run"
+        line = [sys.executable, "-m", "distdbg", "launch", "--nproc-per-node", "2", "--run-dir", str(run), "train.py"]
+        launch = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        node = RunDir(run).attempt(1)
+        while not all((tmp_path / f"ready-{rank}").exists() and node.rank(rank).folder.exists() for rank in range(2)):
+            assert launch.poll() is None
+            time.sleep(0.05)
+        disk.make_read_only()
+        (tmp_path / "go").touch()
+        shown, _ = launch.communicate(timeout=60)
+        later = subprocess.run([*line[:3], "report", str(run)], capture_output=True, text=True)
+    assert launch.returncode == (1 if code else 0), shown  # torchrun's
+    assert "cannot be written (" in shown and f"no report; exit code {launch.returncode} is torchrun's" in shown, shown
+    assert "still running" not in shown + later.stdout and "failed" not in later.stdout, later.stdout
+    assert "launcher-lost (possible)" in later.stdout and "could not be written" in later.stdout

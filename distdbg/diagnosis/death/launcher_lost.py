@@ -1,4 +1,7 @@
-"""The launcher disappeared: it recorded no end, and its agents ended the ranks because of that."""
+"""The launcher disappeared: it recorded no end, and its agents ended the ranks because of that.
+
+If no agent recorded that either, all of them may have been killed at once, or their file system took no more writes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def launcher_lost(evidence: RunEvidence) -> Iterator[Finding]:
         cause_class=CauseClass.KILLED_OR_OOM,
         first_seen=min((t for _, t in stops if t is not None), default=None),
     )
-    if is_hung(evidence):  # then the hang came first, and is the cause
+    if not stops:
+        summary = f"{launcher.name} is gone, and the end of the job is not recorded"
+        found = replace(found, confidence="possible", summary=summary)
+    if not stops or is_hung(evidence):  # a hang came first, and is the cause
         found = replace(found, severity="warning", cause_class=CauseClass.OBSERVATION)
     yield found
 
@@ -53,9 +59,9 @@ def launcher_stops(node: NodeRecord) -> Iterator[tuple[Citation, float | None]]:
 
 
 def _what_followed(evidence: RunEvidence, stops: list[tuple[Citation, float | None]]) -> str:
+    if not stops:
+        return "Either it was killed together with its agents, or the run directory could not be written any more."
     words = "It wrote no end of the job; what ended it is not recorded."
     if len(stops) == 1 and len(evidence.nodes) == 1:
         return f"{words} Its agent then ended the ranks."
-    if stops:
-        return f"{words} {len(stops)} of its {len(evidence.nodes)} agents then ended their ranks."
-    return f"{words} No agent recorded what the ranks did after that."
+    return f"{words} {len(stops)} of its {len(evidence.nodes)} agents then ended their ranks."

@@ -91,9 +91,9 @@ def _silent(evidence: RunEvidence, node: NodeRecord, line: int | None, event: No
     seconds, because = event.silent_s or 0.0, event.because
     summary = f"node {node.node_rank} ({node.host}) was lost: nothing was heard of it for {seconds:.0f} s"
     quote = f'"because": "{because}"'
-    cause = f"{because[:1].upper()}{because[1:]}. Whether the host died or was cut off is not known."
-    if event.host_answers:
-        cause = f"{because[:1].upper()}{because[1:]}: SIGSTOP, or held up by a file system or by memory."
+    cause = f"{because[:1].upper()}{because[1:]}."
+    if not event.host_answers:
+        cause += " Whether the host died or was cut off is not known."
     found = _finding(evidence, node, summary, cause, Citation("events.jsonl", line, quote=quote))
     t = event.t
     return replace(found, confidence="likely", first_seen=t - seconds if t is not None else found.first_seen)

@@ -31,8 +31,8 @@ def restarted(evidence: RunEvidence) -> Iterable[Finding]:
             confidence="certain",
             summary=f"attempt {earlier.attempt} {_HOW[report.outcome or 'unknown']}{because} and the ranks were "
             "started again",
-            cause=f"Ranks {fold_ranks(r.rank for r in failed)} of attempt {earlier.attempt} did not end with exit "
-            "code 0." if failed else "",
+            cause=f"Rank{'s' if len(failed) > 1 else ''} {fold_ranks(r.rank for r in failed)} of attempt "
+            f"{earlier.attempt} did not end with exit code 0." if failed else "",
             remedy=f"`distdbg report --attempt {earlier.attempt}` gives the verdict on it.",
             ranks=root.ranks if root is not None else tuple(rank.rank for rank in failed),
             nodes=root.nodes if root is not None else (),

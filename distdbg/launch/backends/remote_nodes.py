@@ -25,6 +25,7 @@ from distdbg.launch.link.clock_bounds import ClockBounds
 from distdbg.launch.link.liveness import (
     OPENS_WITHIN_S,
     PING_EVERY_S,
+    REFUSED,
     SILENT_AFTER_S,
     LivenessPort,
     connect_all,
@@ -287,8 +288,12 @@ class RemoteNodes(Nodes):
                 threading.Thread(target=_connect, args=(agent, agent.endpoint), name="connect", daemon=True).start()
             return
         silent = now - agent.last_message
-        if agent.shut is not None:
-            self._lose(agent, silent, f"its host does not answer either ({agent.shut})", host_answers=False)
+        if agent.endpoint is not None and agent.shut is not None:
+            why = f"{agent.endpoint[0]}: {agent.shut}"
+            if agent.shut == REFUSED:
+                self._lose(agent, silent, f"its host answers, and the agent has ended ({why})", host_answers=True)
+            else:
+                self._lose(agent, silent, f"its host does not answer either ({why})", host_answers=False)
         elif agent.endpoint is None:
             if silent > _UNKNOWN_FOR_S:
                 self._lose(agent, silent, "whether its host answers is not known", host_answers=None)
@@ -296,7 +301,7 @@ class RemoteNodes(Nodes):
             self._bear(agent, silent)
 
     def _bear(self, agent: _RemoteAgent, silent_s: float) -> None:
-        because = "its host answers: the agent is stopped or stuck"
+        because = "its host answers: the agent is stopped (SIGSTOP), or a file system or memory holds it up"
         others = [a.seen for a in self._agents.values() if a is not agent]
         if others and all(seen.gone or seen.finished for seen in others) and silent_s > _UNKNOWN_FOR_S:
             self._lose(agent, silent_s, because, host_answers=True)
@@ -349,8 +354,7 @@ class RemoteNodes(Nodes):
 
 
 def _connect(agent: _RemoteAgent, endpoint: tuple[str, int]) -> None:
-    if (why := connect_all([endpoint])[endpoint]) is not None:
-        agent.shut = f"{endpoint[0]}: {why}"
+    agent.shut = connect_all([endpoint])[endpoint]
 
 
 def _names(agents: Sequence[_RemoteAgent]) -> str:

@@ -62,6 +62,7 @@ class DiskWriter:
         self._log_cost = 0
         self._indexes: dict[Path, Path | None] = {}
         self._lost: dict[Path, tuple[int, str]] = {}
+        self._refused: dict[Path, str] = {}
         self._busy_since: float | None = None
         self._sleeping = False
         #: a caller waits, or much is queued: write at once; and whether more was waited for already
@@ -123,6 +124,11 @@ class DiskWriter:
         """Path -> bytes that were never written, and why the last of them were not."""
         with self._changed:
             return dict(self._lost)
+
+    def why_refused(self, path: Path) -> str:
+        """Why the file system does not take the last small thing for `path`; empty if it has taken it."""
+        with self._changed:
+            return self._refused.get(path, "")
 
     def flush(self, deadline: float) -> bool:
         """Wait until all is written that the file system takes; False where it has not in `deadline` seconds."""
@@ -300,6 +306,10 @@ class DiskWriter:
             because = self._files.replace(change.path, change.data, private=change.how == "whole")
         with self._changed:
             self._change_bytes -= size - len(change.data) if because else size + _PIECE_COST
+            if because:
+                self._refused[change.path] = because
+            else:
+                self._refused.pop(change.path, None)
         return not because
 
     def _write_log(self, path: Path, batch: list[tuple[int, bytes]]) -> None:

@@ -20,6 +20,8 @@ from distdbg.launch.io.loop import Loop
 
 #: A connection over a wire that works takes a round trip; TCP tries again after one second, and after three.
 OPENS_WITHIN_S = 4.0
+#: The answer of a host that is up, and on which no process listens on the port any more.
+REFUSED = os.strerror(errno.ECONNREFUSED)
 #: The launcher's pings, and how long without one is silence.
 PING_EVERY_S = 4.0
 SILENT_AFTER_S = 12.0

@@ -46,7 +46,9 @@ def test_no_rank_runs_if_the_launcher_and_agents_are_gone(tmp_path, dead):
     run = MadeRun(tmp_path)
     launched_by(run, dead)
     report = run.report()
-    assert [f.id for f in report.findings] == ["launcher-lost"]
+    (finding,) = report.findings
+    assert (finding.id, finding.severity, finding.confidence) == ("launcher-lost", "warning", "possible")
+    assert "could not be written" in finding.cause and (report.outcome, report.exit_code) == ("unknown", None)
     assert {rank.state for rank in report.ranks} == {"unknown"}
     assert [u.because for u in report.unknown if u.what.startswith("exit code")] == ["no agent recorded its end"]
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -167,8 +167,16 @@ def test_a_job_that_makes_way_without_a_warning_is_requeued_too():
         assert err.count("goes back into the queue: it made way for another job") == 1
 
 
+def end_slurm_and_agent(bed, name):
+    """End what runs a job on a host. The host answers."""
+    for words in ("slurmd", "slurmstepd", "agent.py --remote"):
+        for pid in bed[name].pids_of(words, but="srun"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 @contextmanager
-def losing_node2(more=""):
+def losing_node2(more="", lose=Bed.kill):
     """(the head, who follows the job there): a node has died under it."""
     need_bed(slurm=True)
     with Bed(own_folder(), nodes=3, slurm=Slurm(kill_wait=60, more=more)) as bed:
@@ -177,13 +185,17 @@ def losing_node2(more=""):
                                "--max-requeues", 1, "--exclude-culprit", "train.py", 4000, stderr=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)  # fmt: skip
         assert following.stdout.readline() == "from 0 on node1\n"
-        bed.kill("node2")
+        lose(bed, "node2")
         yield head, following
 
 
 @pytest.mark.timeout(420)
-def test_a_node_that_is_lost_is_left_out_of_the_next_attempt():
-    with losing_node2(REQUEUES_SOON) as (head, following):
+@pytest.mark.parametrize(
+    ("lose", "because"),
+    [(Bed.kill, "does not answer either ("), (end_slurm_and_agent, "answers, and the agent has ended (")],
+)
+def test_a_node_that_is_lost_is_left_out_of_the_next_attempt(lose, because):
+    with losing_node2(REQUEUES_SOON, lose) as (head, following):
         head.until(lambda: '"requeued"' in head.newest.events.read_text())
         (head.folder / "ckpt").write_text("3990")
         _, err = following.communicate(timeout=280)
@@ -191,6 +203,16 @@ def test_a_node_that_is_lost_is_left_out_of_the_next_attempt():
         # the machine can be so slow that Slurm is first, see below
         assert "node-lost" in err and re.search("(the verdict names node2|or by a person), left out: node2", err)
         assert f"Slurm job {head.newest.slurm_job} runs on node[1,3]" in err
+        first = json.loads(head.distdbg("report", "--attempt", 1, "--json").stdout)
+        lost = first["findings"][0]
+        assert (lost["id"], lost["ranks"], lost["nodes"]) == ("node-lost", [1], ["node2"])
+        if "the verdict names node2" in err:
+            assert (first["outcome"], first["exit_code"], first["run"]["cancelled_by"]) == ("failed", 76, None)
+            assert f"Its host {because}10." in lost["cause"]
+        last = json.loads(head.distdbg("report", "--json").stdout)
+        assert (last["outcome"], last["exit_code"], last["run"]["nodes"]) == ("succeeded", 0, ["node1", "node3"])
+        restarted = [(f["id"], f["nodes"], lost["summary"] in f["summary"]) for f in last["findings"]]
+        assert restarted == [("restarted", ["node2"], True)]
 
 
 def test_where_slurm_is_the_first_to_see_that_a_node_is_gone():
