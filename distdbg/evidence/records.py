@@ -20,7 +20,7 @@ from distdbg.evidence.own_failures import failures_in_facts
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, StepTimes, WithoutGradient
 from distdbg.evidence.training.gradients import gradient_series
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
-from distdbg.protocol.agent_events import AgentStarted, Cgroup, Kernel, TorchrunExited
+from distdbg.protocol.agent_events import AgentStarted, AttemptStarted, Cgroup, Kernel, TorchrunExited
 from distdbg.protocol.facts import GroupFact, Handled, Init, ModelAnswer, Raised, ScriptEnd, ShrunkFact, kind_of
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
@@ -29,6 +29,8 @@ Events = Sequence[tuple[int, Mapping[str, Any]]]
 _AT_DUMP = "dump"
 #: torchrun's line about a process that failed, at once (first form) or in its closing table
 _FAILED_PROCESS = re.compile(r"\bexitcode\s*: (-?\d{1,3})\)?(?: local_rank: \d{1,9})? \(pid: (\d{1,9})\)")
+#: The times of kernel messages are counted from the boot, and may be off by so many seconds.
+_KERNEL_CLOCK_DRIFT_S = 1.0
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
 _MOST_GUARD_FACTS = 1000
@@ -254,10 +256,12 @@ def node_record(
     gpus: tuple[GpuCourse, ...] = (),
     metrics_path: str = "",
 ) -> NodeRecord:
-    """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
+    """`before` are the same agent's events of earlier attempts: the control group's counters at the start, if the
+    attempt has none of its own, as in runs of older versions."""
     exited = TorchrunExited.newest(events)
     kernel = Kernel.newest(events)
     started = AgentStarted.newest([*before, *events])
+    begun = next((event.t for _, event in AttemptStarted.among(events)), None) if before else None
     return NodeRecord(
         node_rank=node_rank,
         host=(started.host if started else "") or host,
@@ -267,8 +271,8 @@ def node_record(
         torchrun_path=torchrun_path,
         torchrun_first_line=torchrun.first_line,
         torchrun_exit_code=exit_status(exited.fields()) if exited else None,
-        cgroup=_cgroup([*before, *events]),
-        kernel=tuple(_kernel_messages(kernel.messages if kernel else ())),
+        cgroup=_cgroup(events, before),
+        kernel=tuple(_kernel_messages(kernel.messages if kernel else (), begun)),
         kernel_unknown_because=kernel.because if kernel else "the agent did not read them in time",
         memory=memory or NodeMemory(),
         courses=courses or {},
@@ -277,11 +281,10 @@ def node_record(
     )
 
 
-def _cgroup(events: Events) -> dict[str, Any]:
-    counters = [event for _, event in Cgroup.among(events)]
+def _cgroup(events: Events, earlier: Events) -> dict[str, Any]:
     none = Cgroup(when="", more={})
-    before = next((c for c in counters if c.when == "before"), none)
-    after = next((c for c in reversed(counters) if c.when == "after"), none)
+    before = next((c for _, c in Cgroup.among([*events, *earlier]) if c.when == "before"), none)
+    after = next((c for _, c in Cgroup.among(reversed(events)) if c.when == "after"), none)
     return {
         "oom_kill": [before.oom_kill, after.oom_kill],
         "limit": after.limit or before.limit,
@@ -289,11 +292,14 @@ def _cgroup(events: Events) -> dict[str, Any]:
     }
 
 
-def _kernel_messages(messages: Iterable[object]) -> Iterable[tuple[str, float | None]]:
+def _kernel_messages(messages: Iterable[object], since: float | None) -> Iterable[tuple[str, float | None]]:
+    """Leave out those before `since`, which are of an earlier attempt: agents of older versions wrote them, too."""
     for item in messages:
         match item:
             case [str(message), *rest]:
-                yield message, number({"t": rest[0]}, "t") if rest else None
+                t = number({"t": rest[0]}, "t") if rest else None
+                if t is None or since is None or t >= since - _KERNEL_CLOCK_DRIFT_S:
+                    yield message, t
             case str(message):
                 yield message, None
 

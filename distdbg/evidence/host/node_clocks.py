@@ -25,7 +25,7 @@ _PAGE_TIMES = ("forward_t", "backward_t", "optimizer_t")
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """A node's clock is ahead of the launcher's by `ahead_s` (less than 0 if it is behind), or by up to `within_s` more.
+    """A node's clock is ahead of the launcher's by `ahead_s` (below 0 if it is behind), or by up to `within_s` more.
 
     `line` is that of the launcher's events.jsonl.
     """

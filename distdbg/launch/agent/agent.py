@@ -26,8 +26,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distdbg.collect.machine.cgroups import memory_counters
-from distdbg.collect.machine.kernel_log import kernel_messages
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.agent.node import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
@@ -65,7 +63,6 @@ class Agent:
         self.grace: float = options.grace
         self.stopping: str | None = None
         self.lifeline: Lifeline | None = None
-        self.started = time.time()
         self.loop = Loop()
         self.loop.catch((*_STOP_SIGNALS, *_FORWARDED, processes.PARENT_DIED), self._signal)
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,7 +121,7 @@ class Agent:
         )
 
     def run(self) -> int:
-        self.node.event(events.Cgroup(when="before", more=memory_counters()))
+        self.watch.attempt_bounds.begin()
         while self.torchrun.exit_code is None:
             self.loop.turn()
         return self._finish(self.torchrun.exit_code)
@@ -136,9 +133,7 @@ class Agent:
         for stream in self.torchrun.streams:
             self._torchrun_says(stream)
         self.watch.complete(exit_code)
-        messages, because = kernel_messages(self.started) if exit_code else ([], "not asked: nothing failed")
-        self.node.event(events.Kernel(messages=messages, because=because))
-        self.node.event(events.Cgroup(when="after", more=memory_counters()))
+        self.watch.attempt_bounds.end(failed=exit_code != 0)
         self.node.event(events.TorchrunExited(exit_code=exit_code, reported=self.watch.reported()))
         code = shell_code(exit_code)
         if self.exporter is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
+from distdbg.launch.agent.attempt_bounds import AttemptBounds
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
@@ -70,6 +71,7 @@ class RankWatch:
         self._progress = ProgressSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
+        self.attempt_bounds = AttemptBounds(node)
         self._is_stopping = False
         self.connections = RankConnections(loop, node, lambda: self.ranks, self._start_attempt)
         self._holding = False
@@ -90,7 +92,11 @@ class RankWatch:
         for old in self.living:  # ended by torchrun a moment ago; their news may be queued behind this
             self._pidfd_ready(old)
         restarts = max((int(env.get("TORCHELASTIC_RESTART_COUNT", 0)) for env in envs.values()), default=0)
+        if self._started_once:
+            self.attempt_bounds.end(failed=True)
         self._node.attempt = max(self._first_attempt + restarts, self._node.attempt + self._started_once)
+        if self._started_once:
+            self.attempt_bounds.begin()
         self._started_once = True
         self.ranks = {}
         self._no_ranks = set(procfs.children(self._torchrun.pid))
