@@ -136,7 +136,20 @@ def test_a_restart_over_two_nodes(distdbg):
     assert [a.number for a in result.run.attempts()] == [1, 2]
     assert result.run.attempt(2).rank(3).stdout.read_text() == "finished in life 1\n"
     assert "planted in the first attempt" in result.run.attempt(1).rank(3).stderr.read_text()
-    assert report(result)["outcome"] == "succeeded"
+    shown = report(result)
+    assert shown["outcome"] == "succeeded"
+    assert not [u for u in shown["unknown"] if "raised" in u["because"]], shown["unknown"]
+    for node in result.run.attempt(1).nodes():
+        kinds = [json.loads(line)["event"] for line in node.events.read_text().splitlines()]
+        assert kinds.count("cgroup") == 2 and kinds.count("kernel") == 1
+
+
+def test_second_process_group_of_a_script_keeps_the_recorder(distdbg, tmp_path):
+    again = "import torch.distributed as dist\nfor _ in range(2):\n    dist.init_process_group('gloo')\n"
+    result = distdbg("launch", script(tmp_path, f"{again}    dist.destroy_process_group()"))
+    assert (result.code, report(result)["unknown"]) == (0, []), result
+    facts = [json.loads(line) for line in result.run.attempt(1).rank(0).facts.read_text().splitlines()]
+    assert [fact["served"] for fact in facts if fact.get("kind") == "recorder"] == [True, True]
 
 
 def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path, need):

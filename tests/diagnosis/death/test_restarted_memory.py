@@ -32,7 +32,9 @@ def restarted(folder, *, own_bounds=True, messages_in_last=()):
     return second.closes(oom_after=1, kernel=list(messages_in_last))
 
 
-@pytest.mark.parametrize(("attempt", "root"), [(1, ("host-oom", (1,), "certain")), (2, ("rank-killed", (3,), "certain"))])
+@pytest.mark.parametrize(
+    ("attempt", "root"), [(1, ("host-oom", (1,), "certain")), (2, ("rank-killed", (3,), "certain"))]
+)
 def test_each_attempt_has_its_own_kill(tmp_path, attempt, root):
     finding = restarted(tmp_path).report(attempt).findings[0]
     assert (finding.id, finding.ranks, finding.confidence) == root
