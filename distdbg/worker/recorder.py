@@ -6,6 +6,8 @@ request arrives. Source: torch.distributed.debug, and torch/csrc/distributed/c10
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 
 from distdbg.worker.descriptors import OwnDescriptor, find_listening_socket
@@ -26,6 +28,10 @@ def serve(path: str) -> bool:
     server_class = getattr(c10d, "_WorkerServer", None)
     if server_class is None:
         return False
+    if _socket is not None:  # of an earlier default process group of this script
+        return True
+    with contextlib.suppress(FileNotFoundError):  # of this rank in an earlier attempt, which has ended
+        os.unlink(path)
     with _Quiet():
         server = server_class(path, -1)
     # Never to be destroyed: its end waits for the thread, and a forked child has none to wait for.
