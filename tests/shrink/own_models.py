@@ -50,8 +50,7 @@ class OwnLayer(nn.Module):
         self.layer_idx = layer
         self.norm, self.up, self.down = nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.Linear(2 * size, size)
         self.mixer = {"attention": Attention, "recurrent": Recurrent}[kind](size, size)
-        self.source = config.sources[layer] if config.sources else layer
-        self.reuses = self.source != layer
+        self.reuses = bool(config.sources) and config.sources[layer] != layer
         self.residual_index = 2 * (layer + 1) if config.placed else None
         self.config = config
         self.scale = 1 / math.sqrt(2 * config.num_hidden_layers) if config.by_depth == "layer" else 1.0
@@ -62,7 +61,8 @@ class OwnLayer(nn.Module):
     def forward(self, hidden_states, states):
         normed = self.norm(hidden_states)
         states[self.layer_idx] = normed
-        made = self.down(torch.relu(self.up(states[self.source]))) + self.mixer(normed)
+        source = self.config.sources[self.layer_idx] if self.config.sources else self.layer_idx
+        made = self.down(torch.relu(self.up(states[source]))) + self.mixer(normed)
         if hasattr(self, "adapter"):
             made = self.adapter(made)
         if self.residual_index is None or self.config.placed == "unused":

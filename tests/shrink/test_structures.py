@@ -50,6 +50,30 @@ def test_number_of_layers_of_a_kind_follows(tmp_path: Path) -> None:
     assert made["verified"]["outputs"] == "pass"
 
 
+def test_number_of_a_kind_that_is_rounded_follows(tmp_path: Path) -> None:
+    """Of 32 layers each fourth has an adapter, with 8 of them as with 7."""
+    source = own_models.save(tmp_path / "large", num_hidden_layers=32, adapters=8)
+    made = shrunk(source)
+    assert made["stacks"][0]["kept"] == [0, 3] and config(source)["adapters"] == 1
+    assert made["verified"]["outputs"] == "pass"
+
+
+def test_refusal_names_the_field_that_decides_which_layers_have_a_part(tmp_path: Path) -> None:
+    """The size of an adapter follows from hidden_size; that a layer has one does not."""
+    source = own_models.save(tmp_path / "large", num_hidden_layers=32, adapters=8)
+    with pytest.raises(Refused) as found:
+        shrunk(source, keep="0,3,4")
+    assert "adapter" in found.value.message and "it follows from adapters," in found.value.message
+    assert "--layers auto, which keeps 0,3," in found.value.remedy
+
+
+def test_layers_that_take_from_others_are_one_kind(tmp_path: Path) -> None:
+    source = own_models.save(tmp_path / "large", sources=[0, 0, 2, 2, 4, 4])
+    made = shrunk(source)
+    assert made["stacks"][0]["kept"] == [0, 1] and config(source)["sources"] == [0, 0]
+    assert made["verified"]["outputs"] == "pass"
+
+
 def test_layers_that_run_several_times_gather_alike(tmp_path: Path) -> None:
     made = shrunk(own_models.save(tmp_path / "large", cycles=3))
     assert made["stacks"][0]["kept"] == [0, 1]

@@ -66,6 +66,17 @@ def _patterns(builder: Builder, stack: Stack, keep: Sequence[int]) -> Iterator[E
                     yield {(*section, name): [list(keep).index(source) for source in sources]}
 
 
+def names_sources(entries: Sequence[Any]) -> bool:
+    """Whether each entry is the number of the layer that a layer takes something from: an earlier one that takes it
+    from itself. A list of zeros and ones says something else."""
+    numbers = [source for source in entries if type(source) is int]
+    return (
+        len(numbers) == len(entries)
+        and len(set(numbers)) > 2
+        and all(0 <= source <= layer and numbers[source] == source for layer, source in enumerate(numbers))
+    )
+
+
 def _thresholds(
     builder: Builder, stack: Stack, keep: Sequence[int], leaves: Sequence[Any], *, rules: bool
 ) -> Iterator[Edits]:
@@ -78,7 +89,8 @@ def _thresholds(
     layers = stack.group.layers
     places: list[list[tuple[Any, int]]] = []
     every: list[list[tuple[Any, int]]] = []
-    for path, value, rule in rules_of(builder, stack, leaves):
+    # those that are rules come last, where they change first: the number of combinations is bounded
+    for path, value, rule in sorted(rules_of(builder, stack, leaves), key=lambda found: found[2]):
         front = sum(1 for k in keep if k < value)
         back = sum(1 for k in keep if k >= layers - value)
         kinds = [kind for kind in sorted(set(stack.kinds)) if stack.kinds.count(kind) == value]
@@ -103,13 +115,22 @@ def rules_of(builder: Builder, stack: Stack, leaves: Sequence[Any]) -> Iterator[
 
 
 def _touched(builder: Builder, stack: Stack, path: Any, value: int) -> set[str] | None:
-    """Layers of the stack that become something else when this number alone is one less; none where anything beside
+    """Layers of the stack that become something else when this number alone is less; none where anything beside
     them does; None where such a model is refused."""
-    full, found = builder.whole, builder.anatomy(changed(builder.full, {path: value - 1}))
-    if isinstance(found, Exception):
-        return None
-    moved = {p for p in {*full.modules, *found.modules} if full.modules.get(p) != found.modules.get(p)}
+    full = builder.whole
     inside = tuple(f"{path}." for path in stack.group.stacks)
-    if not found.lists.keys() >= set(stack.group.stacks) or not all(p.startswith(inside) for p in moved):
-        return set()
-    return {p.removeprefix(start).partition(".")[0] for p in moved for start in inside if p.startswith(start)}
+    for less in smaller(value):
+        found = builder.anatomy(changed(builder.full, {path: less}))
+        if isinstance(found, Exception):
+            return None
+        moved = {p for p in {*full.modules, *found.modules} if full.modules.get(p) != found.modules.get(p)}
+        if not found.lists.keys() >= set(stack.group.stacks) or not all(p.startswith(inside) for p in moved):
+            return set()
+        if moved:
+            return {p.removeprefix(start).partition(".")[0] for p in moved for start in inside if p.startswith(start)}
+    return set()
+
+
+def smaller(value: int) -> list[int]:
+    """Values that show what a number decides: one less, and half, since one less may be rounded to the same."""
+    return list(dict.fromkeys((value - 1, max(value // 2, 1))))

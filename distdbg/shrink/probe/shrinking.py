@@ -9,7 +9,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
@@ -17,7 +17,7 @@ from distdbg.model import fold_ranks
 from distdbg.shrink.checkpoint.config_leaves import changed, dotted, entries, value_at
 from distdbg.shrink.choosing import LEAST, order_warning
 from distdbg.shrink.probe.building import Anatomy, Builder
-from distdbg.shrink.probe.candidates import candidates, further_edits, rules_of
+from distdbg.shrink.probe.candidates import candidates, further_edits, names_sources, rules_of, smaller
 from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of, why_not_counted
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
 from distdbg.shrink.probe.kinds import (
@@ -105,6 +105,8 @@ def _look(builder: Builder, full: Anatomy, group: StackGroup) -> Stack:
     lists = lists_a_layer(builder, group)
     kind_lists, possible_taps = index_roles(builder, group)
     marks = [entries(value_at(builder.full, path), group.layers) for path in lists]
+    # Which layer another one takes something from makes no kinds; that it does, does.
+    marks = [[source == i for i, source in enumerate(m)] if names_sources(m) else m for m in marks]
     # A number that is another in nearly every layer (a rate that rises) makes no kinds.
     marks = [m for m in marks if len({repr(v) for v in m}) <= max(2, group.layers // 2)]
     members = [value_at(builder.full, path) for path in kind_lists]
@@ -191,7 +193,7 @@ class _Search:
                 assert isinstance(found, Anatomy)
                 moved = numbers_that_moved(builder.whole, found, stack, keep)
                 return _Choice(list(keep), edits, any(moved.values())), _FAITHFUL
-            why = why if why.words else _Problem(words, problem.differs)
+            why = why if why.words else replace(problem, words=words)
         return None, why
 
 
@@ -207,10 +209,12 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Why a candidate is not faithful; empty if it is. differs: what is another in a layer, if that is why."""
+    """Why a candidate is not faithful; empty if it is. differs: what is another in a layer, if that is why. is_absent:
+    one of the two layers does not have it at all."""
 
     words: str
     differs: tuple[str, str] | None = None
+    is_absent: bool = False
 
 
 _FAITHFUL = _Problem("")
@@ -241,16 +245,25 @@ def _refusal(search: _Search, problem: _Problem, auto: _Choice | None) -> tuple[
 
 
 def _fields_behind(search: _Search, problem: _Problem) -> Iterator[Any]:
-    """Scalars of the config that decide the attribute that differs: one less alone makes it another in a layer."""
-    builder, stack, differs = search.builder, search.stack, problem.differs
+    """Scalars of the config that decide the attribute that differs: less of one makes it another in a layer.
+
+    If the attribute is absent in one of the two layers, those count that decide which layers have it.
+    """
+    stack, differs = search.stack, problem.differs
     if differs is None:
         return
-    for path, value, _ in rules_of(builder, stack, [stack.group.leaf]):
-        found = builder.anatomy(changed(builder.full, {path: value - 1}))
-        if isinstance(found, Anatomy) and found.lists.get(stack.name) == stack.group.layers:
-            layers = zip(stack.prints[stack.name], fingerprints(found, stack.name), strict=True)
-            if any(a.get(differs) != b.get(differs) for a, b in layers):
-                yield path
+    before = stack.prints[stack.name]
+    for path, value, _ in rules_of(search.builder, stack, [stack.group.leaf]):
+        found = (search.builder.anatomy(changed(search.builder.full, {path: less})) for less in smaller(value))
+        after = [
+            fingerprints(anatomy, stack.name)
+            for anatomy in found
+            if isinstance(anatomy, Anatomy) and anatomy.lists.get(stack.name) == stack.group.layers
+        ]
+        pairs = [(a, b) for layers in after for a, b in zip(before, layers, strict=True)]
+        if any((differs in a) != (differs in b) if problem.is_absent else a.get(differs) != b.get(differs)
+               for a, b in pairs):  # fmt: skip
+            yield path
 
 
 def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int]) -> _Problem:
@@ -275,7 +288,8 @@ def _problem_inside(found: Anatomy, stack: Stack, keep: Sequence[int]) -> _Probl
             if off:
                 name, old = ".".join(part for part in off[0] if part), stack.prints[path][keep[new]]
                 values = f"{name} would be {layer.get(off[0], 'absent')}, and is {old.get(off[0], 'absent')} in it"
-                return _Problem(f"layer {new} would not be what layer {keep[new]} is: {values}", off[0])
+                words = f"layer {new} would not be what layer {keep[new]} is: {values}"
+                return _Problem(words, off[0], (off[0] in layer) != (off[0] in old))
     return _FAITHFUL
 
 
