@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from distdbg.lint.fixing import with_edits
 from distdbg.lint.linting import lint_text
+from distdbg.lint.script.file import split_lines
 from distdbg.lint.script.parsing import UnreadableScript
-from distdbg.lint.script.script import split_lines
 from distdbg.lint.script.work_limit import WorkLimit
 from distdbg.model import Finding, Severity
 

@@ -12,9 +12,10 @@ from typing import get_args
 from distdbg.findings import catalogue
 from distdbg.lint import all_rules
 from distdbg.lint.rule import Context, Hit, Insert
+from distdbg.lint.script.file import split_lines
 from distdbg.lint.script.modules import Joined, Modules
 from distdbg.lint.script.parsing import UnreadableScript, check_readable
-from distdbg.lint.script.script import Script, split_lines
+from distdbg.lint.script.script import Script
 from distdbg.lint.script.words import met
 from distdbg.lint.script.work_limit import TookTooLong, WorkLimit
 from distdbg.model import Citation, Finding, FindingDoc, Severity

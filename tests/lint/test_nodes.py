@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from distdbg.lint.script.script import StatementNodes
+from distdbg.lint.script.nodes import StatementNodes
 
 DULL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.alias)
 HERE = Path(__file__).parent

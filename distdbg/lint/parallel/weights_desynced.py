@@ -51,7 +51,9 @@ def _trained_outside(context: Context) -> Iterator[Hit]:
         return
     for optimizer in optimizers:
         function = script.function_of(optimizer)
-        given = [c for c in script.calls("parameters") if _is_given(context, c, optimizer)]
+        in_a_list = isinstance(argument(optimizer, 0, "params"), ast.Name)
+        calls = script.calls("parameters") if in_a_list else script.within(optimizer, ast.Call)
+        given = [c for c in calls if script.last_names[c] == "parameters" and _is_given(context, c, optimizer)]
         models = [c.func.value for c in given if isinstance(c.func, ast.Attribute)]
         wrapped = [m for m in models if values.sites(m, "ddp")]
         for model in models if wrapped else ():

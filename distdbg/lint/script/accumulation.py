@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, names_in
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, Script, names_in
 
 ACCUMULATES = re.compile(
     r"accum|grad_acc|micro|(?:^|_)acc_(?:steps?|iters?|grads?)|(?:^|_)update_(?:freq|every|interval)|(?:^|_)iter_size|"
@@ -107,30 +108,46 @@ def accelerator_accumulates(context: Context) -> bool:
 def _guards(context: Context, event: TrainingEvent) -> set[ast.If]:
     """The `if`s that let this happen every so many batches: around it, or before it with a `continue` or `return`."""
     around = {n for n, held in event.branches if held and isinstance(n, ast.If) and _every_nth(context, n.test)}
-    for node in {event.call, event.top}:
+    script, leaving = context.script, _leaving(context)
+    for node in {event.call, event.top} if leaving else ():
         below: ast.AST = node
-        for outer in context.script.above(node):
-            for name in ("body", "orelse"):
-                block = getattr(outer, name, None)
-                before = block[: block.index(below)] if isinstance(block, list) and below in block else []
-                around |= {s for s in before if isinstance(s, ast.If) and _leaves(s) and _every_nth(context, s.test)}
+        for outer in script.above(node):
+            before = leaving.get((outer, _block_of(script, outer, below)), ())
+            around |= {guard for guard in before if script.begin[guard] < script.begin[below]}
             if isinstance(outer, (*FUNCTIONS, *LOOPS)):
                 break
             below = outer
         # an `if` that leaves, within an `if` about several micro-batches: `if freq > 1: n += 1; if n % freq: return`
-        around |= _left_inside(context, node)
+        function = script.function_of(node)
+        for (block, name), guards in leaving.items():
+            inside = isinstance(block, ast.If) and name == "body" and script.parents[block] is function
+            if inside and script.begin[block] < script.begin[node] and not script.contains(block, node):
+                around |= set(guards)
     return around
 
 
-def _left_inside(context: Context, node: ast.AST) -> set[ast.If]:
-    function = context.script.function_of(node)
-    if function is None:
-        return set()
-    nested = [
-        s for s in function.body if isinstance(s, ast.If) and context.script.begin[s] < context.script.begin[node]
-    ]
-    inner = [i for s in nested if not context.script.contains(s, node) for i in s.body if isinstance(i, ast.If)]
-    return {i for i in inner if _leaves(i) and _every_nth(context, i.test)}
+def _leaving(context: Context) -> Mapping[tuple[ast.AST, str], list[ast.If]]:
+    """The `if`s that end a round every so many batches, by the statement and its block that they are in."""
+    if context.leaving is not None:
+        return context.leaving
+    found: dict[tuple[ast.AST, str], list[ast.If]] = defaultdict(list)
+    for one in context.script.all(ast.If):
+        if _leaves(one) and _every_nth(context, one.test):
+            outer = context.script.parents[one]
+            if block := _block_of(context.script, outer, one):
+                found[outer, block].append(one)
+    context.leaving = dict(found)
+    return context.leaving
+
+
+def _block_of(script: Script, outer: ast.AST, child: ast.AST) -> str:
+    """The name of the list of statements that has the child."""
+    begin = script.begin
+    for name in ("body", "orelse"):
+        block = getattr(outer, name, None)
+        if isinstance(block, list) and block and begin[block[0]] <= begin[child] <= begin[block[-1]]:
+            return name
+    return ""
 
 
 def _leaves(node: ast.If) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,7 +71,26 @@ class Events:
 
     def of(self, *kinds: Kind) -> list[ast.AST]:
         """Every such event of the file, at its own place."""
-        return [node for node, kind in self._kinds.items() if kind in kinds]
+        found = [node for kind in kinds for node in self._of_kind.get(kind, [])]
+        return found if len(kinds) == 1 else sorted(found, key=self.script.begin.__getitem__)
+
+    @cached_property
+    def _of_kind(self) -> dict[Kind, list[ast.AST]]:
+        """By kind the events, in the order of the source."""
+        found: dict[Kind, list[ast.AST]] = defaultdict(list)
+        for node in sorted(self._kinds, key=self.script.begin.__getitem__):
+            found[self._kinds[node]].append(node)
+        return found
+
+    def kind(self, node: ast.AST) -> Kind | None:
+        return self._kinds.get(node)
+
+    def is_between(self, kind: Kind, first: ast.AST, last: ast.AST) -> bool:
+        """Whether such an event begins between the beginnings of two nodes."""
+        begin = self.script.begin
+        events = self.of(kind)
+        place = bisect_right(events, begin[first], key=begin.__getitem__)
+        return place < len(events) and begin[events[place]] < begin[last]
 
     def inside(self, node: ast.AST) -> list[TrainingEvent]:
         """What `node` does, its own functions inlined; cut off after some hundred events."""

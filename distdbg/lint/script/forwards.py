@@ -82,15 +82,20 @@ def detached(values: ValueFlow, call: ast.AST, deepest: int = 3) -> ast.AST | No
             kept = [part for part in parts if isinstance(part, ast.Name)]
         case _:
             return None
-    reads = [n for one in kept for n in _reads(values, script, one) if script.begin[n] >= script.end[outer]]
-    ends = [detached(values, n, deepest - 1) for n in reads]
-    return ends[0] if ends and all(ends) else None
+    first: ast.AST | None = None
+    for name in (n for one in kept for n in _reads_after(values, one, outer)):
+        end = detached(values, name, deepest - 1)
+        if end is None:
+            return None
+        first = first or end
+    return first
 
 
-def _reads(values: ValueFlow, script: Script, kept: ast.Name) -> Iterator[ast.Name]:
+def _reads_after(values: ValueFlow, kept: ast.Name, statement: ast.AST) -> Iterator[ast.Name]:
+    script = values.script
     key, function = values.key(kept), script.function_of(kept) or script.module_of(kept)
-    for name in script.within(function, ast.Name):
-        if name.id == kept.id and isinstance(name.ctx, ast.Load) and values.key(name) == key:
+    for name in script.named_within(function, kept.id, after=statement):
+        if isinstance(name.ctx, ast.Load) and values.key(name) == key:
             yield name
 
 

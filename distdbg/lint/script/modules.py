@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from distdbg.lint.script.file import File, ImportedCode, blocks
 from distdbg.lint.script.parsing import UnreadableScript, parse
-from distdbg.lint.script.script import File, ImportedCode, Script, blocks, names_in
+from distdbg.lint.script.script import Script, names_in
 from distdbg.lint.script.words import words_of
-from distdbg.lint.script.work_limit import WorkLimit
+from distdbg.lint.script.work_limit import TookTooLong, WorkLimit
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 _ABOUT_TRAINING = re.compile(
@@ -162,6 +163,8 @@ class Modules:
         if kept is not None:
             self._files.move_to_end(path)
             return kept
+        if self._limit is not None:
+            self._limit.check()  # the parser cannot be interrupted: 1 MB, the most that it gets, takes up to 3 s
         text = self.texts[path]
         kept = self._files[path] = File(path, text, parse(text))
         self._size += len(text)
@@ -290,6 +293,8 @@ class Modules:
         """The module of a file, if it is Python."""
         try:
             return self.module(path)
+        except TookTooLong:
+            raise
         except UnreadableScript:  # named and skipped where it is linted itself
             return None
 

@@ -149,6 +149,7 @@ class Ranks:
                 found += [RankGuard(outer, False)] if any(map(keeps_ranks_out, outer.decorator_list)) else []
             else:
                 found += self._of_statement(outer)
+        self.script.check_limit(len(found))
         self._known_guards[statement] = found
         return found
 

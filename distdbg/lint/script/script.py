@@ -10,12 +10,12 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distdbg.lint.script.file import File, ImportedCode, blocks
 from distdbg.lint.script.kinds import kind_by_name
-from distdbg.lint.script.nodes import SCOPES, StatementNodes, node_fields
+from distdbg.lint.script.nodes import SCOPES, node_fields
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -23,90 +23,6 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Key = tuple[object, ...]
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: of each kind of node the fields that hold statements, the last one first
-_BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {}
-
-
-def blocks(kind: type[ast.AST]) -> tuple[str, ...]:
-    """Names of the fields of such a node that hold statements."""
-    if kind not in _BLOCKS:
-        holds = issubclass(kind, (ast.mod, ast.stmt, ast.ExceptHandler, ast.match_case))
-        names = ("cases", "handlers", "finalbody", "orelse", "body") if holds else ()
-        _BLOCKS[kind] = tuple(name for name in names if name in kind._fields)
-    return _BLOCKS[kind]
-
-
-def split_lines(text: str) -> list[str]:
-    """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
-    return re.split(r"\r\n|\r|\n", text) if "\r" in text else text.split("\n")
-
-
-@dataclass(eq=False)
-class File:
-    """One file: its text and its tree."""
-
-    path: str
-    text: str
-    tree: ast.Module
-    _nodes: dict[ast.stmt, StatementNodes] = field(default_factory=dict)
-
-    @cached_property
-    def lines(self) -> list[str]:
-        return split_lines(self.text)
-
-    @property
-    def names(self) -> dict[str, str]:
-        """`dist` -> `torch.distributed`; what is imported from the file's own package begins with a dot."""
-        return self._imports[0]
-
-    @property
-    def stars(self) -> tuple[str, ...]:
-        """`utils.` of `from utils import *`, in the order of the source."""
-        return self._imports[1]
-
-    @cached_property
-    def _imports(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        found: dict[str, str] = {}
-        stars: list[str] = []
-        todo: list[ast.AST] = [self.tree]
-        while todo:  # imports are statements: no expression is looked into
-            node = todo.pop()
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    name = alias.name if alias.asname else alias.name.partition(".")[0]
-                    found[alias.asname or name] = name
-            elif isinstance(node, ast.ImportFrom):
-                base = "." * node.level + (f"{node.module}." if node.module else "")
-                stars += [base for a in node.names if a.name == "*"]
-                found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names if a.name != "*"}
-            else:
-                for name in blocks(type(node)):
-                    todo += reversed(getattr(node, name))
-        return found, tuple(stars)
-
-    @cached_property
-    def places(self) -> dict[ast.AST | None, int]:
-        """Of each statement at the top level, which one it is."""
-        return {statement: place for place, statement in enumerate(self.tree.body)}
-
-    def nodes(self, statement: ast.stmt) -> StatementNodes:
-        if statement not in self._nodes:
-            self._nodes[statement] = StatementNodes(statement, self.tree)
-        return self._nodes[statement]
-
-    def text_of(self, statement: ast.stmt) -> str:
-        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-        return "\n".join(self.lines[first - 1 : statement.end_lineno])
-
-
-@dataclass(frozen=True)
-class ImportedCode:
-    """Statements of another file that a script leads to."""
-
-    file: File
-    statements: tuple[ast.stmt, ...]
-
-
 #: one of the optimizers or schedulers of torch
 _LOOKED_UP = {
     "torch.optim": "torch.optim.create_optimizer",
@@ -118,7 +34,8 @@ class Script:
     """A file, and of other files what it calls from them (see modules.py), in one index.
 
     `names` and `tree` are the file's own; `text` goes on with the text of what is imported. `links` say where imported
-    names lead: (file's tree, dotted name) -> (file's tree, name). `check_limit` is called by every search of the tree.
+    names lead: (file's tree, dotted name) -> (file's tree, name). `check_limit` is called by every search of the tree,
+    with the number of nodes that the caller gets.
     """
 
     def __init__(
@@ -126,15 +43,16 @@ class Script:
         file: File,
         imported: Sequence[ImportedCode] = (),
         links: Mapping[tuple[ast.Module, str], tuple[ast.Module, str]] | None = None,
-        check_limit: Callable[[], None] = lambda: None,
+        check_limit: Callable[[int], None] = lambda _nodes: None,
     ) -> None:
         self.file = file
-        self._check_limit = check_limit
+        self.check_limit = check_limit
         self.tree = file.tree
         self.imported = imported
         self.links = links or {}
         self._linked: dict[ast.AST, tuple[ast.Module, str] | None] = {}
         self._bound_in: dict[Function, set[str]] = {}
+        self._has_text: dict[tuple[ast.AST, re.Pattern[str]], bool] = {}
         self.files = {f.tree: f for f in (file, *(code.file for code in imported))}
         self.text = "\n".join([file.text, *(code.file.text_of(s) for code in imported for s in code.statements)])
         self.parents: dict[ast.AST, ast.AST] = {}
@@ -175,17 +93,42 @@ class Script:
         found = [node for kind in kinds for node in self._kinds.get(kind, [])]
         return sorted(found, key=self.begin.__getitem__)
 
-    def within(self, node: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
-        """Nodes of these kinds inside `node`, nested functions included, in order."""
-        self._check_limit()
+    def within(self, node: ast.AST, *kinds: type[ast.AST], behind: ast.AST | None = None) -> list[Any]:
+        """Nodes of these kinds inside `node`, nested functions included, in order; those that begin after `behind`."""
         low, high = self.begin[node], self.end[node]
+        low = low if behind is None else max(low, self.begin[behind] + 1)
         found: list[ast.AST] = []
         for kind in kinds:
             begins = self._begins.get(kind, [])
             found += self._kinds.get(kind, [])[bisect_left(begins, low) : bisect_left(begins, high)]
+        self.check_limit(1 + len(found))
         if len(kinds) > 1:
             found.sort(key=self.begin.__getitem__)
         return found
+
+    def named_within(self, node: ast.AST, name: str, after: ast.AST) -> Iterator[ast.Name]:
+        """Uses of a name inside `node` and behind the end of another node, in order."""
+        uses, begins = self._uses.get(name, ([], []))
+        for place in range(bisect_left(begins, self.end[after]), bisect_left(begins, self.end[node])):
+            self.check_limit(1)
+            yield uses[place]
+
+    @cached_property
+    def _uses(self) -> dict[str, tuple[list[ast.Name], list[int]]]:
+        """By name where it is used, and where each of these begins."""
+        found: dict[str, tuple[list[ast.Name], list[int]]] = defaultdict(lambda: ([], []))
+        for name in self.all(ast.Name):
+            uses, begins = found[name.id]
+            uses.append(name)
+            begins.append(self.begin[name])
+        return found
+
+    def has_text(self, place: ast.AST, pattern: re.Pattern[str]) -> bool:
+        """Whether the text of a function, or of everything for a module, has a part that matches."""
+        if (place, pattern) not in self._has_text:
+            text = self.source(place) if isinstance(place, FUNCTIONS) else self.text
+            self._has_text[place, pattern] = pattern.search(text) is not None
+        return self._has_text[place, pattern]
 
     def names_bound_in(self, function: Function) -> set[str]:
         """Names that it or a nested function binds or deletes; its parameters are not among them."""
@@ -199,14 +142,15 @@ class Script:
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parent, its parent, … up to the module."""
-        self._check_limit()
         parent = self.parents.get(node)
         while parent is not None:
+            self.check_limit(1)
             yield parent
             parent = self.parents.get(parent)
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The function whose body the node runs in; None at the top of the file."""
+        self.check_limit(1)
         scope = self.scopes.get(node)
         while isinstance(scope, ast.Lambda):
             scope = self.scopes.get(scope)
@@ -214,6 +158,7 @@ class Script:
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose `self` the node means."""
+        self.check_limit(1)
         scope: ast.AST | None = node if isinstance(node, FUNCTIONS) else self.scopes.get(node)
         while scope is not None and not isinstance(scope, ast.Module):
             owner = self.parents.get(scope)
@@ -250,6 +195,7 @@ class Script:
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
         if not first or last is None:
             return ""
+        self.check_limit(1 + last - first)
         lines = [line.encode("utf-8", "surrogateescape") for line in self.file_of(node).lines[first - 1 : last]]
         lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
         lines[0] = lines[0][getattr(node, "col_offset", 0) :]

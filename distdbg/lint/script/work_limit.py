@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from distdbg.lint.script.parsing import UnreadableScript
 
-#: calls of `check` for one look at the clock, which takes longer than the rest of the call
-_CALLS_PER_LOOK = 64
+#: Nodes of a tree between two looks at the clock, which takes as long as one of them.
+_NODES_PER_LOOK = 500
 
 
 class TookTooLong(UnreadableScript):
@@ -22,10 +22,13 @@ class WorkLimit:
         self.restart()
 
     def restart(self) -> None:
-        self._calls = 0
+        self._nodes = 0
         self._end = self._clock() + self._seconds
 
-    def check(self) -> None:
-        self._calls += 1
-        if not self._calls % _CALLS_PER_LOOK and self._clock() > self._end:
-            raise TookTooLong(f"it takes more than {self._seconds:g} s of CPU time")
+    def check(self, nodes: int = _NODES_PER_LOOK) -> None:
+        """`nodes`: how many the caller is about to look at; without it, the clock is read now."""
+        self._nodes += nodes
+        if self._nodes >= _NODES_PER_LOOK:
+            self._nodes = 0
+            if self._clock() > self._end:
+                raise TookTooLong(f"it takes more than {self._seconds:g} s of CPU time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
@@ -171,12 +172,14 @@ def _one_of_several(context: Context) -> Iterator[Hit]:
     """`model.train(); predictor.train()` to train, `model.eval()` alone to test, and both are called there."""
     script = context.script
     evaluated = {last_word(r) for c in context.events.of("eval") if (r := receiver(c)) is not None}
-    together: dict[str, set[str]] = {}
+    trained: dict[Function | None, set[str]] = defaultdict(set)
     for mode in context.events.of("train"):
-        function, model = script.function_of(mode), receiver(mode)
-        if function is not None and isinstance(model, ast.Name) and context.loops.trains(function):
-            others = (receiver(c) for c in context.events.of("train") if script.function_of(c) is function)
-            together.setdefault(model.id, set()).update(o.id for o in others if isinstance(o, ast.Name))
+        if isinstance(model := receiver(mode), ast.Name):
+            trained[script.function_of(mode)].add(model.id)
+    together: dict[str, set[str]] = defaultdict(set)
+    for function, names in trained.items():
+        for name in names if function is not None and context.loops.trains(function) else ():
+            together[name] |= names
     for mode in context.events.of("eval"):
         function, model = script.function_of(mode), receiver(mode)
         if function is None or not isinstance(model, ast.Name) or context.loops.trains(function):

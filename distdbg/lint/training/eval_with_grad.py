@@ -155,7 +155,7 @@ def _freed(context: Context, call: ast.Call, model: ast.expr) -> ast.AST | None:
     if last_word(model) == "self" and (owner is None or not script.is_module(owner)):
         return None
     freed = detached(context.values, call)
-    if freed is None or _RUN_ONCE.search(script.source(place) if isinstance(place, FUNCTIONS) else script.text):
+    if freed is None or script.has_text(place, _RUN_ONCE):
         return None
     return None if _uses_gradients(context, place) else freed
 
@@ -176,7 +176,7 @@ def _may_train(context: Context, call: ast.Call) -> bool:
         return True
     if function is not None and _OF_TRAINING.search(function.name):
         return True
-    if _RUN_ONCE.search(script.source(place) if function is not None else script.text):
+    if script.has_text(place, _RUN_ONCE):
         return True
     return _trains(context, place) or _uses_gradients(context, place)
 
@@ -244,7 +244,7 @@ def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
                 continue  # a method, or a test of a model: who calls it may turn gradients off
             if context.loops.without_grad(call):
                 continue
-            if not _USES_GRADIENTS.search(script.source(function)) and not _trains(context, function):
+            if not script.has_text(function, _USES_GRADIENTS) and not _trains(context, function):
                 text = f"{function.name} runs the model, and nothing in this file turns gradients off"
                 yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
                 done.add(function)
@@ -288,10 +288,11 @@ def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | No
     if model is None or _uses_gradients(context, function):
         return None
     trains = _trains(context, function)
-    for loop in script.within(function, *LOOPS):
-        other = script.function_of(loop) is not script.function_of(mode)
-        if script.begin[loop] < script.begin[mode] or other:
+    for loop in script.within(function, *LOOPS, behind=mode):
+        if script.function_of(loop) is not script.function_of(mode):
             continue
+        if trains and context.events.is_between("train", mode, loop):
+            break
         if trains and not _is_evaluation(context, loop, mode):
             continue
         forward = _forward(context, loop, model)
@@ -307,12 +308,11 @@ def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | No
 def _uses_gradients(context: Context, place: ast.AST) -> bool:
     """It asks for gradients, or it or one of its callers switches them."""
     script = context.script
-    source = script.source(place) if isinstance(place, FUNCTIONS) else script.text
-    if _USES_GRADIENTS.search(source) or _SWITCHES.search(source):
+    if script.has_text(place, _USES_GRADIENTS) or script.has_text(place, _SWITCHES):
         return True
     calls = context.values.callers.get(place, []) if isinstance(place, FUNCTIONS) else []
     around = {f for call in calls if (f := script.function_of(call)) is not None}
-    return any(_SWITCHES.search(script.source(f)) for f in around)
+    return any(script.has_text(f, _SWITCHES) for f in around)
 
 
 def _trains(context: Context, node: ast.AST) -> bool:
@@ -322,9 +322,7 @@ def _trains(context: Context, node: ast.AST) -> bool:
 def _is_evaluation(context: Context, loop: Loop, mode: ast.AST) -> bool:
     """In a function that trains, too: a loop over data for validation, behind eval mode in a block around it."""
     script = context.script
-    block = script.parents[script.statement_of(mode)]
-    back = (e for e in context.events.of("train") if script.begin[mode] < script.begin[e] < script.begin[loop])
-    if block not in script.above(loop) or any(back):
+    if script.parents[script.statement_of(mode)] not in script.above(loop):
         return False
     return not _trains(context, loop) and context.loops.for_evaluation_by_data(loop)
 

@@ -184,9 +184,10 @@ def _made_of(context: Context, function: Function, name: str) -> set[str]:
     """Names that say loss, which this one was made of in the function by arithmetic: they carry the graph, too."""
     found = {name}
     assigned = context.script.within(function, ast.Assign)
-    bound = {n.id for a in assigned for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    bound: set[str] = set()
     for one in reversed(assigned):
         if isinstance(one.value, ast.BinOp) and any(is_name(t, n) for t in one.targets for n in found):
+            bound = bound or {n.id for a in assigned for t in a.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
             found |= {n.id for n in terms(one.value) if n.id in bound and LOSS.search(n.id)}
     return found - {name}
 
@@ -241,10 +242,12 @@ def _parts(context: Context, loop: Loop, loss: str) -> list[str]:
 def _returned(context: Context) -> Iterator[Hit]:
     """A function goes backward and returns the loss as it is; the loop that calls it keeps what it gets."""
     script = context.script
+    seen: set[tuple[Function, str]] = set()
     for backward in _backwards(context):
         name, function = carrier(backward), script.function_of(backward)
-        if name is None or function is None or script.loops_around(backward):
+        if name is None or function is None or (function, name) in seen or script.loops_around(backward):
             continue
+        seen.add((function, name))
         for one in sorted({name, *_made_of(context, function, name)}):
             if not FREES & _rebound(context, function, one):
                 yield from _kept_by_callers(context, function, one, backward)

@@ -79,7 +79,7 @@ def _divided_too_late(context: Context) -> Iterator[Hit]:
 
 def _backwards_of(context: Context, function: Function) -> list[ast.Call]:
     calls = context.script.within(function, ast.Call)
-    return [c for c in calls if c in context.events.of("backward") and carrier(c) is not None]
+    return [c for c in calls if context.events.kind(c) == "backward" and carrier(c) is not None]
 
 
 def _is_returned(context: Context, function: Function, backward: ast.Call) -> bool:
@@ -140,7 +140,7 @@ def _is_divided(context: Context, one: Accumulation) -> bool:
 
 def _divides_in(context: Context, place: Function) -> bool:
     """A function divides by the number of batches, or divides what goes backward in it."""
-    back = [c for c in context.script.within(place, ast.Call) if c in context.events.of("backward")]
+    back = [c for c in context.script.within(place, ast.Call) if context.events.kind(c) == "backward"]
     carried = {kept for c in back if (kept := carrier(c)) is not None}
     for node in context.script.within(place, ast.BinOp, ast.Call, ast.AugAssign):
         if not _divides(node):

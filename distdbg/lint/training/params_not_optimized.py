@@ -17,17 +17,18 @@ def check(context: Context) -> Iterator[Hit]:
     script, values = context.script, context.values
     if script.calls("add_param_group"):
         return
+    layers = [a for a in script.all(ast.Assign) if _is_new(context, a.value)]
     for optimizer in values.of_kind("optimizer"):
         match argument(optimizer, 0, "params"):
             case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
                 pass
             case _:
                 continue
-        for assigned in script.all(ast.Assign):
+        for assigned in layers:
             same = script.scopes[assigned] is script.scopes[optimizer]
             if not same or script.begin[assigned] < script.begin[optimizer]:
                 continue
-            replaced = any(_replaces(context, t, model) for t in assigned.targets) and _is_new(context, assigned.value)
+            replaced = any(_replaces(context, t, model) for t in assigned.targets)
             replaced = replaced and not _built_again(context, optimizer, assigned)
             if replaced and not _done_with(context, optimizer, assigned):
                 yield Hit(
