@@ -44,6 +44,19 @@ def shortened(text: str, most: int = 1000) -> str:
     return "\n".join(line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 :]}" for line in lines)
 
 
+def first_words(text: str, most: int) -> str:
+    """The whole words among the first `most` characters. For text whose secrets are masked later, by its reader, who
+    would not recognise the first half of one."""
+    cut = text[:most]
+    return cut if len(text) <= most or text[most].isspace() else re.sub(r"\S*\Z", "", cut).rstrip()
+
+
+def last_words(text: str, most: int) -> str:
+    """The whole words among the last `most` characters."""
+    cut = text[-most:]
+    return cut if len(text) <= most or text[-most - 1].isspace() else re.sub(r"\A\S*", "", cut).lstrip()
+
+
 def without_controls(text: str) -> str:
     """Like clean, but control characters are removed without a trace: for text that is searched, and for lines in a
     list."""

@@ -1,4 +1,4 @@
-"""Encode a secret value in the forms in which programs print it, and split text into words. Pure.
+"""Encode a secret value in the forms in which programs print it, and read words out of such forms. Pure.
 
 A value is recognised in two ways: literally, in every form of `printed_forms`, and by its words, whatever stands
 between them: a terminal that wraps lines and a logger that draws a box change the spaces of a passphrase.
@@ -6,11 +6,14 @@ between them: a terminal that wraps lines and a logger that draws a box change t
 
 from __future__ import annotations
 
+import binascii
 import contextlib
+import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 
 from distdbg.plain_text import clean, one_line
 
@@ -20,12 +23,88 @@ MIN_PART_LENGTH, _MIN_ENCODED_LENGTH = 8, 5
 MAX_GAP = 40
 #: An escape sequence of JSON, Python, URLs or HTML is no part of the word behind it.
 GAP = r"(?:%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[A-Za-z]|&#?\w{1,8};|[^A-Za-z0-9])"
-_WORD_OR_GAP = re.compile(rf"(?P<gap>{GAP}+)|(?P<word>[A-Za-z0-9]+)")
+_ASCII_WORD_OR_GAP = re.compile(rf"(?:{GAP})+|(?P<word>[A-Za-z0-9]+)")
+_ESCAPES = re.compile(
+    r"(?:%[0-9A-Fa-f]{2}|\\U[0-9A-Fa-f]{8}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[A-Za-z]|&#?\w{1,8};"
+    r"|\x1b\[[0-9;]*[A-Za-z])+"
+)
+_ESCAPE = re.compile(
+    r"%(?P<percent>..)|\\x(?P<byte>..)|\\[uU](?P<code>[0-9A-Fa-f]{4,8})|(?P<entity>&[^;]+;)|\\.|\x1b.*?[A-Za-z]"
+)
+_WORD = re.compile(r"[^\W_]+")
+#: A letter that no text has. It fills up what an escape sequence is longer than its letters.
+_FILLER = "\ua66e"
+#: 7 characters, of which the shortest value with a digest has no fewer, as base64 and as hex.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{10,}")
+_HEX = re.compile(r"[0-9A-Fa-f]{14,}")
+_MIN_DECODED = 7
+
+#: Begin and end in the text, and the word.
+Word = tuple[int, int, str]
 
 
-def split_words(text: str) -> list[tuple[int, int]]:
-    """Begin and end of each word of ASCII letters and digits."""
-    return [found.span() for found in _WORD_OR_GAP.finditer(text) if found["word"]]
+def ascii_words(text: str) -> list[str]:
+    """The words of ASCII letters and digits: they are the same in all escaped forms."""
+    return [found["word"] for found in _ASCII_WORD_OR_GAP.finditer(text) if found["word"]]
+
+
+def split_words(text: str) -> list[Word]:
+    """The words of letters and digits of any script, with escape sequences for letters decoded."""
+    plain = _ESCAPES.sub(_letters_of, text) if "\\" in text or "%" in text or "&" in text or "\x1b" in text else text
+    words = [(*found.span(), found[0]) for found in _WORD.finditer(plain)]
+    if _FILLER in plain:
+        return [(begin, end, word) for begin, end, raw in words if (word := raw.replace(_FILLER, ""))]
+    return words
+
+
+def _letters_of(escapes: re.Match[str]) -> str:
+    """The letters and digits that the escape sequences stand for, spaces for all others, in the same length."""
+    units: list[bytes | str] = []
+    for escape in _ESCAPE.finditer(escapes[0]):
+        if byte := escape["percent"] or escape["byte"]:
+            units.append(bytes.fromhex(byte))
+        elif code := escape["code"]:
+            units.append(chr(int(code, 16)) if int(code, 16) < 0x110000 else " ")
+        else:
+            units.append(html.unescape(escape["entity"]) if escape["entity"] else " ")
+    text = "".join(_joined(units))
+    shown = "".join(c if c.isalnum() else " " for c in text)[: len(escapes[0])]
+    return shown.ljust(len(escapes[0]), _FILLER if shown[-1:].isalnum() else " ")
+
+
+def _joined(units: Iterable[bytes | str]) -> Iterator[str]:
+    """Bytes in a row are UTF-8, or else the characters of these numbers; halves of a surrogate pair are joined."""
+    for is_bytes, run in groupby(units, key=lambda unit: isinstance(unit, bytes)):
+        if is_bytes:
+            raw = b"".join(run)  # type: ignore[arg-type]
+            try:
+                yield raw.decode()
+            except UnicodeDecodeError:
+                yield raw.decode("latin-1")
+        else:
+            yield "".join(run).encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # type: ignore[arg-type]
+
+
+def encoded_texts(text: str) -> Iterator[Word]:
+    """Begin, end and the decoded text of what could be text in base64 or hex."""
+    for found in _BASE64.finditer(text):
+        run = found[0]
+        if run.isdecimal():
+            continue
+        run = run.replace("-", "+").replace("_", "/")
+        for shift in range(4):
+            part = run[shift : len(run) - ((len(run) - shift) % 4 == 1)]
+            yield from _readable(found, binascii.a2b_base64(part + "=" * (-len(part) % 4)))
+    for found in _HEX.finditer(text):
+        for shift in range(2):
+            run = found[0][shift:]
+            yield from _readable(found, bytes.fromhex(run[: len(run) & ~1]))
+
+
+def _readable(found: re.Match[str], data: bytes) -> Iterator[Word]:
+    decoded = data.decode("utf-8", "replace")
+    if 4 * decoded.count("\ufffd") <= len(decoded) and sum(map(str.isalnum, decoded)) >= _MIN_DECODED:
+        yield *found.span(), decoded
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +138,6 @@ def printed_forms(value: str) -> frozenset[str]:
 
 def escaped_forms(value: str) -> frozenset[str]:
     """The forms in which the letters and digits of the value stay as they are."""
-    import html
     import shlex
     from urllib.parse import quote, quote_plus
 
@@ -76,8 +154,9 @@ def escaped_forms(value: str) -> frozenset[str]:
 
 
 def _escaped(text: str) -> Iterator[str]:
-    yield repr(text)[1:-1]
-    yield repr(text + "'\"")[1:-4]  # within a text that has both kinds of quotes
+    for write in (repr, ascii):
+        yield write(text)[1:-1]
+        yield write(text + "'\"")[1:-4]  # within a text that has both kinds of quotes
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
 

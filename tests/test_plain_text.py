@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from distdbg.plain_text import clean, guarded, one_line, shortened, without_controls
+from distdbg.plain_text import clean, first_words, guarded, last_words, one_line, shortened, without_controls
 
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 HOSTILE = (
@@ -58,3 +58,17 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     found = shortened("begin" + "x" * 60_000 + "end", most=100)
     assert found.startswith("begin") and found.endswith("end") and len(found) < 110
     assert shortened("a\nb" + "x" * 60_000, most=100).startswith("a\nbxx")
+
+
+@pytest.mark.parametrize(
+    ("most", "first", "last"),
+    [
+        (3, "", ""),
+        (4, "abcd", "ijkl"),
+        (6, "abcd", "ijkl"),
+        (9, "abcd efgh", "efgh ijkl"),
+        (99, "abcd efgh ijkl", "abcd efgh ijkl"),
+    ],
+)
+def test_no_part_of_a_word_is_left(most, first, last):
+    assert (first_words("abcd efgh ijkl", most), last_words("abcd efgh ijkl", most)) == (first, last)

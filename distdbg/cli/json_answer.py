@@ -39,10 +39,11 @@ def answered() -> None:
 
 def print_failure(command: str, because: str) -> None:
     """A report of the command that failed: nothing was found, and `unknown` has the reason."""
-    from distdbg.masking import mask_text
+    from distdbg.collect.runs.known_secrets import known_secrets
+    from distdbg.hidden_values import HiddenValues
     from distdbg.model import Report, Unknown
     from distdbg.plain_text import clean
     from distdbg.report.json_form import dumps
 
-    unknown = Unknown(f"the answer of {command}", clean(mask_text(because)))
+    unknown = Unknown(f"the answer of {command}", clean(HiddenValues(known=known_secrets()).mask(because)))
     click.echo(dumps(Report(None, (), unknown=(unknown,))), nl=False)

@@ -18,7 +18,8 @@ from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import MOST_RANKS, CauseClass, Citation, Finding, Outcome, Report, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
+from distdbg.plain_text import shortened
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import EndedHung, TimeUp
 
@@ -28,8 +29,9 @@ _NODES_GONE = ("node-lost", "network-cut")
 _DEVICE = "gpu-fault"
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
-#: Characters of a line in a finding's evidence.
-_MAX_QUOTED_LINE = 1000
+#: Characters of a summary, of a line in the evidence, and of a cause, a remedy or an Unknown. Of a longer one the begin
+#: and the end are shown.
+_MAX_SUMMARY, _MAX_LINE, _MAX_PARAGRAPH = 500, 1000, 4000
 _CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
 
 
@@ -55,18 +57,31 @@ def build_report(evidence: RunEvidence) -> Report:
         unknown=(*failed, *unknown, *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
-    return _cut_quotes(evidence.hidden.mask_all(report))
+    return _shorten_texts(evidence.hidden.mask_all(report))
 
 
-def _cut_quotes(report: Report) -> Report:
-    """Cut long lines of quotes, after masking: the first part of a secret would not be recognised."""
-    findings = tuple(replace(f, evidence=tuple(map(_cut_quote, f.evidence))) for f in report.findings)
-    return replace(report, findings=findings)
+def _shorten_texts(report: Report) -> Report:
+    """Shorten what others have written, after masking: the first part of a secret would not be recognised. No rule
+    shortens text of others itself."""
+    unknown = (
+        replace(u, what=shortened(u.what, _MAX_PARAGRAPH), because=shortened(u.because, _MAX_PARAGRAPH))
+        for u in report.unknown
+    )
+    return replace(report, findings=tuple(map(_shorten_finding, report.findings)), unknown=tuple(unknown))
 
 
-def _cut_quote(citation: Citation) -> Citation:
-    lines = [line[:_MAX_QUOTED_LINE] for line in citation.quote.split("\n")]
-    return replace(citation, quote="\n".join(lines))
+def _shorten_finding(finding: Finding) -> Finding:
+    evidence = (
+        replace(cited, where=cited.where and shortened(cited.where, _MAX_LINE), quote=shortened(cited.quote, _MAX_LINE))
+        for cited in finding.evidence
+    )
+    return replace(
+        finding,
+        summary=shortened(finding.summary, _MAX_SUMMARY),
+        cause=shortened(finding.cause, _MAX_PARAGRAPH),
+        remedy=shortened(finding.remedy, _MAX_PARAGRAPH),
+        evidence=tuple(evidence),
+    )
 
 
 def order(found: Iterable[Finding]) -> list[Finding]:
@@ -341,7 +356,7 @@ def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
     topology = evidence.job.get("topology")
     said = topology.get("world_size") if isinstance(topology, dict) else None
     if wanted is None and said is not None:
-        yield Unknown("the world size", f"job.json says {str(said)[:40]}, and a job has 1 to {MOST_RANKS:,} ranks")
+        yield Unknown("the world size", f"job.json says {said}, and a job has 1 to {MOST_RANKS:,} ranks")
     if wanted is not None and len(evidence.ranks) < wanted:
         missing = wanted - len(evidence.ranks)
         started = any(rank.pid for rank in evidence.ranks)

@@ -21,7 +21,7 @@ def implausible(record: Mapping[str, Any], name: str = "exit_code") -> str:
     value = record.get(name)
     if value is None or exit_status(record, name) is not None:
         return ""
-    return f"its record says {str(value)[:40]}, and no process ends with that"
+    return f"its record says {value}, and no process ends with that"
 
 
 def shell_code(status: int) -> int:

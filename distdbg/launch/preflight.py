@@ -25,6 +25,7 @@ from distdbg.evidence.host.preflight import Preflight, read_preflight
 from distdbg.evidence.host.probe_lines import ProbeUnpacker
 from distdbg.launch.backends import in_order, named
 from distdbg.launch.backends.interface import ProbeCommand, ProbeOptions
+from distdbg.plain_text import first_words
 from distdbg.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class _Probes:
         channel.errors.seek(0)
         lines = channel.errors.read(20_000).decode("utf-8", "replace").splitlines()
         kept = [line.strip() for line in lines if line.strip() and not line.startswith("Warning: Permanently added")]
-        return " | ".join(kept[:3])[:400]
+        return first_words(" | ".join(kept[:3]), 400)
 
     def end(self) -> None:
         for channel in self._channels:

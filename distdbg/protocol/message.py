@@ -19,7 +19,6 @@ else:
 
 #: The version of the messages below. A kind says in `since` which version brought it.
 SCHEMA = 1
-_MOST_TEXT = 400
 _MOST_INTEGER = 2**63
 _REQUIRED = object()
 
@@ -242,5 +241,4 @@ def failure(kind: type[Message] | None, record: Mapping[str, Any]) -> Lost | Non
 
 
 def _shown(value: object) -> str:
-    text = "" if value is None else str(value)
-    return (text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "…") or "(not recorded)"
+    return ("" if value is None else str(value)) or "(not recorded)"

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from distdbg.evidence.logs.prefixes import NO_YEAR
 from distdbg.evidence.run import DecisiveLine, HostClock, LogsRead
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
 from distdbg.report.document import Column, Paragraph, Section, Table, pairs
@@ -15,13 +16,13 @@ from distdbg.report.wording import counted, duration
 _MOST_NAMES, _MOST_LINES = 12, 400
 
 
-def logs_sections(read: LogsRead) -> Iterator[Section]:
+def logs_sections(read: LogsRead, hidden: HiddenValues) -> Iterator[Section]:
     """A table for every form; the timeline for the page alone."""
     yield Section("What was read", (pairs(list(_rows(read))),))
     if read.decisive:
         yield Section(
             "Decisive lines of all hosts",
-            (Paragraph(_clocks(read), "dim"), _timeline(read.decisive[:_MOST_LINES])),
+            (Paragraph(_clocks(read), "dim"), _timeline(hidden.mask_all(read.decisive[:_MOST_LINES]))),
             page_only=True,
         )
 

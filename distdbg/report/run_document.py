@@ -103,7 +103,7 @@ def run_document(
         if whole:
             sections += _page_sections(report, evidence)
         if logs is not None:
-            sections += logs_sections(logs)
+            sections += logs_sections(logs, evidence.hidden)
     return Document(
         report=report,
         title=str(run.get("id") or ""),
@@ -186,7 +186,7 @@ def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
         ),
         ("Topology", lambda: _topology(evidence, cells)),
         ("Last lines of the logs", lambda: _logs(evidence, report, own)),
-        ("Environment", lambda: _environment(evidence.job)),
+        ("Environment", lambda: _environment(evidence)),
     )
     for title, build in sections:
         if blocks := tuple(build()):
@@ -348,19 +348,20 @@ def _logs(evidence: RunEvidence, report: Report, own: Mapping[int, RankFailure])
     left, first = _LOG_BUDGET, report.outcome != "succeeded"
     for title, path, text in sources:
         if text.strip() and left > 0:
-            tail = clean(text[-_ONE_LOG:])[-left:]
+            tail = clean(evidence.hidden.mask(text))[-min(left, _ONE_LOG) :]
             left -= len(tail)
             yield Details(title, (Quote(tail),), note=path, open=first)
             first = False
 
 
-def _environment(job: Mapping[str, Any]) -> Iterator[Block]:
+def _environment(evidence: RunEvidence) -> Iterator[Block]:
     """Variables by their origin, those inherited last. Masked values stay as job.json has them."""
+    job, hidden = evidence.job, evidence.hidden
     found: dict[str, list[tuple[str, str]]] = {}
     entries = job.get("environment")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict):
-            row = str(entry.get("name", "")), str(entry.get("value", ""))[:2000]
+            row = str(entry.get("name", "")), hidden.mask(str(entry.get("value", "")))[:2000]
             found.setdefault(str(entry.get("origin", "unknown")), []).append(row)
     for origin, rows in sorted(found.items(), key=lambda item: (item[0].startswith("inherited"), item[0])):
         yield Details(origin, (pairs(rows),), note=f"({len(rows)})", open=not origin.startswith("inherited"))

@@ -57,6 +57,13 @@ def test_what_is_unknown_is_why_it_failed_and_holds_no_secret(tmp_path, monkeypa
     assert "abcdefgh" not in out
 
 
+def test_secret_of_the_environment_is_masked_in_the_reason(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
+    _, out, err = answer(["report", "of-correct-horse", "--json"])
+    assert json.loads(out)["unknown"] and "horse" not in out + err
+
+
 def test_an_error_of_ours_is_a_report_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("distdbg.collect.runs.explaining.load", lambda _what: 1 / 0)

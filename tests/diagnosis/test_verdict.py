@@ -51,7 +51,7 @@ def test_a_rank_hangs_because_of_the_exception_that_it_handles():
     assert [f.explained_by for f in explain(order([raised, *hangs]))] == [None, "raised", None]
 
 
-@pytest.mark.parametrize("before", [380, 970])
+@pytest.mark.parametrize("before", [212, 480])
 def test_secret_is_masked_before_a_long_line_is_cut(tmp_path, before):
     """Only a digest of it is known, which no part of it has."""
     secret = SecretValue("MY_TOKEN", "q7Zr0aPxyz11WvUt")
@@ -60,7 +60,7 @@ def test_secret_is_masked_before_a_long_line_is_cut(tmp_path, before):
     evidence = replace(run.closes().evidence(), hidden=HiddenValues({"hidden_values": hidden_values([secret])}))
     (raised,) = [f for f in build_report(evidence).findings if f.id == "rank-exception"]
     assert secret.value[:4] not in repr(raised) and MASK[:3] in repr(raised), raised
-    assert max(map(len, raised.evidence[0].quote.split("\n"))) <= 1000
+    assert max(map(len, raised.evidence[0].quote.split("\n"))) < 1010 and len(raised.summary) < 510
 
 
 @pytest.mark.parametrize(("by", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("cancel by me", 143)])

@@ -25,6 +25,7 @@ from distdbg.collect.machine import procfs
 from distdbg.collect.machine.kept_source import read_kept_source
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.evidence.stacks.store_calls import waiting_call
+from distdbg.plain_text import first_words
 from distdbg.protocol.dump import NoStacks
 
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
@@ -153,7 +154,7 @@ def _failure(stderr: str, exit_code: int) -> PySpyFailed:
     noise = ("Error: Failed to", "Caused by:", "Reason: Error: Failed")
     lines = [line.strip() for line in stderr.splitlines()]
     messages = [line for line in lines if line and not line.startswith(noise)] or lines[:1]
-    because = messages[0][:200] if messages else f"py-spy ended with exit code {exit_code}"
+    because = first_words(messages[0], 200) if messages else f"py-spy ended with exit code {exit_code}"
     return PySpyFailed(because, NoStacks.REFUSED if _REFUSED.search(stderr) else None)
 
 

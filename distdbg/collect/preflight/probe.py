@@ -29,6 +29,7 @@ from distdbg.collect.preflight import disk, gpus, interfaces, limits, names, ptr
 from distdbg.collect.preflight.looking import look_all
 from distdbg.collect.preflight.meeting import Listener, meet
 from distdbg.evidence.host.probe_lines import pack
+from distdbg.plain_text import first_words
 
 _LOOK_WITHIN_S = 8.0
 _BANDWIDTH = Path(__file__).with_name("bandwidth.py")
@@ -104,7 +105,7 @@ class _ProbedNode:
 
 def _last_words(err: str, code: int) -> str:
     lines = [line.strip() for line in err.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else f"it ended with {code} and said nothing"
+    return first_words(lines[-1], 300) if lines else f"it ended with {code} and said nothing"
 
 
 if __name__ == "__main__":

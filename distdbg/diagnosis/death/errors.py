@@ -68,7 +68,7 @@ def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure)
         )
     if lead.kind == "exit" and lead.doubt and lead.citation is not None:
         last = lead.citation.quote.rpartition("\n")[2]
-        return replace(found, summary=f"{who(evidence, found.ranks)} ended with {lead.message} after: {last[:200]}")
+        return replace(found, summary=f"{who(evidence, found.ranks)} ended with {lead.message} after: {last}")
     return found
 
 
@@ -161,7 +161,7 @@ def _nccl_warning(rank: RankRecord) -> Citation | None:
     found = list(_NCCL_WARNING.finditer(rank.nccl_tail))
     if not found:
         return None
-    return Citation(rank.nccl_path, None, found[-1][1].strip()[:300], found[-1][0].strip()[:500])
+    return Citation(rank.nccl_path, None, found[-1][1].strip(), found[-1][0].strip())
 
 
 @rule("loader-worker-died")

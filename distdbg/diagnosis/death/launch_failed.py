@@ -52,7 +52,7 @@ def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     at = f" at {lead.where}" if lead.where else ""
     if lead.kind == "exit" and lead.known is not None and lead.citation is not None:
         said = next((line for line in lead.citation.quote.split("\n") if lead.known.match.search(line)), lead.message)
-        return replace(base, summary=f"{ranks} could not start{at}: {said.strip()[:300]}")
+        return replace(base, summary=f"{ranks} could not start{at}: {said.strip()}")
     if lead.kind != "exception":
         return base
     where = "" if len(base.ranks) == len(evidence.ranks) else _only_there(evidence, base)
@@ -113,7 +113,7 @@ def _one_torchrun(node: NodeRecord) -> Finding:
         id="launch-failed",
         severity="error",
         confidence="certain" if code > 0 else "likely",
-        summary=f"{ended} before it started a rank" + (f": {words[:300]}" if words else ""),
+        summary=f"{ended} before it started a rank" + (f": {words}" if words else ""),
         cause=f"{known.symptom} {known.cause} [{known.id}]" if known else words,
         remedy=known.fix if known else f"torchrun's own words are in {node.torchrun_path}.",
         evidence=(Citation(node.torchrun_path, (node.torchrun_first_line or 1) + line, quote=quote),),

@@ -78,4 +78,4 @@ def _one_a_rank(told: _Told) -> _Told:
 
 def _citation(rank: RankRecord, fault: Fault) -> Citation:
     where = f"rank {rank.rank}" if rank.rank != UNKNOWN_RANK else rank.place
-    return Citation(rank.nccl_path, fault.line or None, where, fault.text[:500])
+    return Citation(rank.nccl_path, fault.line or None, where, fault.text)

@@ -102,7 +102,7 @@ def _needed(evidence: RunEvidence, first: RankFailure) -> _Needed:
 
 
 def _told(failure: RankFailure) -> str:
-    return failure.known.symptom if failure.known else failure.headline[:200]
+    return failure.known.symptom if failure.known else failure.headline
 
 
 def _left(rank: RankRecord) -> float:

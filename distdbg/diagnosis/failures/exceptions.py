@@ -109,7 +109,7 @@ def from_error_file(rank: RankRecord) -> RankFailure | None:
     chain = last_chain(text)
     if not chain:
         name, _, message = str(inner.get("message", "")).partition(": ")
-        chain = (ParsedException(name[:200], message, (), "", 0),)
+        chain = (ParsedException(name, message, (), "", 0),)
     path = rank.exit_path.replace("exit.json", "error.json")
     return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=Citation(path), late=False)
 

@@ -15,7 +15,6 @@ from distdbg.model import CauseClass, Citation, Finding, fold_ranks, grouped
 OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom", "cuda-error", "nccl-error",
                         "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"}) | OUTSIDE  # fmt: skip
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_MOST_HEADLINE = 300
 #: Longer lists of ranks are counted instead.
 _MOST_NAMED = 40
 #: Beside the first rank's own evidence, so many others are cited.
@@ -103,24 +102,19 @@ def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
 def _summary(lead: RankFailure, ranks: str, *, one: bool) -> str:
     at = f" at {lead.where}" if lead.where else ""
     if lead.kind == "line":
-        said = lead.known.symptom.rstrip(".") if lead.known is not None else _headline(lead)
+        said = lead.known.symptom.rstrip(".") if lead.known is not None else lead.headline
         return f"{ranks}: {said}" if lead.rank.place or lead.rank.rank != UNKNOWN_RANK else said
     if lead.kind == "exit":
         return f"{ranks} ended with {lead.message}{at} and left no traceback"
     if lead.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
         were = "was" if one else "were"
-        return f"{ranks} raised {_headline(lead)}{at} and {were} still handling it when the others failed"
+        return f"{ranks} raised {lead.headline}{at} and {were} still handling it when the others failed"
     if lead.signal is not None and not lead.type:
-        return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
+        return f"{ranks} aborted ({signal_name(lead.signal)}) after: {lead.headline}"
     if lead.cause_class is CauseClass.COMMUNICATION and lead.known is not None:
         return f"{ranks} failed in communication{at}: {lead.known.symptom.rstrip('.')}"
     same = "" if one else " the same"
-    return f"{ranks} raised{same} {_headline(lead)}{at}"
-
-
-def _headline(lead: RankFailure) -> str:
-    text = lead.headline
-    return text if len(text) <= _MOST_HEADLINE else text[:_MOST_HEADLINE] + "…"
+    return f"{ranks} raised{same} {lead.headline}{at}"
 
 
 def _cause(lead: RankFailure) -> str:

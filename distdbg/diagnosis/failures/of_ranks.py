@@ -96,7 +96,7 @@ def _ended_itself(rank: RankRecord, printed: RankFailure) -> RankFailure:
     if not (words := words_after(rank)):
         return replace(printed, confidence="possible", doubt="the script caught it, printed it and called sys.exit")
     at = f" at {printed.where}" if printed.where else ""
-    doubt = f"above its last words stands {printed.headline[:200]}{at}, which it had handled"
+    doubt = f"above its last words stands {printed.headline}{at}, which it had handled"
     return replace(_bare_exit(rank, words), confidence="likely", doubt=doubt)
 
 

@@ -133,7 +133,6 @@ def sides_text(sides: Iterable[tuple[str, tuple[int, ...]]]) -> str:
 
 # -- what a rank that stands in an `except` or a `finally` raised: it comes before where it stands --------------------
 
-_MOST = 160
 _MOST_TOLD = 3
 REMEDY_OF_WHAT_RAISED = (
     "Mend what raised. A rank that fails alone should end: torchrun then ends the others. No collective belongs into "
@@ -157,6 +156,5 @@ def handled(evidence: RunEvidence, ranks: Iterable[int]) -> str:
 def _words(fact: ExceptionFact) -> str:
     line = next(iter(fact.message.splitlines()), "")
     text = f"{fact.type}: {line}" if line else fact.type
-    text = text if len(text) <= _MOST else f"{text[:_MOST]}…"
     where = f" ({fact.where[0].rpartition('/')[2]}:{fact.where[1]})" if fact.where else ""
     return f"{text}{where}"

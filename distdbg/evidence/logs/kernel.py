@@ -44,6 +44,6 @@ def memory_kills(messages: Iterable[tuple[str, float | None]]) -> list[MemoryKil
         if out and (match := _KILLED.search(text[:2000])):
             rss = _RSS.search(match[3])
             size = int(rss[1]) * 1024 if rss else None
-            kills.append(MemoryKill(int(match[1]), match[2], out.startswith("Memory"), size, text[:500], t))
+            kills.append(MemoryKill(int(match[1]), match[2], out.startswith("Memory"), size, text, t))
             out = ""
     return kills

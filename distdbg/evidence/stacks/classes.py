@@ -184,7 +184,7 @@ def _why_none(look: Look) -> str:
 
 def _no_stack(because: str) -> str:
     """Pids and times in a reason must not part what is one kind."""
-    return f"no stack: {_NUMBERS.sub('N', because)[:120] or 'nothing says why'}"
+    return f"no stack: {_NUMBERS.sub('N', because) or 'nothing says why'}"
 
 
 def _plain(frame: Frame) -> list[str | int]:

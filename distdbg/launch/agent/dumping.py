@@ -22,6 +22,7 @@ from distdbg.launch.agent.rank_watch import RankWatch
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
+from distdbg.plain_text import last_words
 from distdbg.protocol.agent_events import Dumped, Phases, RankResumed, SamplingAccess
 from distdbg.protocol.dump import BUSY, CaptureRequest, CaptureTarget, failed, not_tried
 from distdbg.protocol.requests import TakeDump, WhichExceptions, WhichModel, WhichStacks
@@ -149,7 +150,7 @@ class Dumper:
             ranks = json.loads(last).get("ranks", {})
         because = ""
         if not ranks and self._targets:
-            because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
+            because = last_words(" ".join([*words, last]), 300) or f"the capture ended with exit code {code}"
         if self._late:
             because = f"the capture did not end within {self._request.within:g} s"
         self._watch.death_dumps.note_dumped(list(self._watch.ranks.values()) if ranks else ())

@@ -22,6 +22,7 @@ from distdbg.launch.agent.dumping import Dumper
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
+from distdbg.plain_text import first_words
 from distdbg.protocol.agent_events import StragglerSample
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 from distdbg.protocol.requests import SampleStraggler
@@ -100,7 +101,7 @@ class _Sampler(threading.Thread):
             for_ms=round(age_ms, 1),
             usual_ms=round(self._usual_ms, 1),
             frames=[[frame.file, frame.line, frame.function] for frame in frames],
-            source=linecache.getline(users.file, users.line).strip()[:200] if users else "",
+            source=first_words(linecache.getline(users.file, users.line).strip(), 200) if users else "",
         )
 
     def _page(self) -> Page | None:

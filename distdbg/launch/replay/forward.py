@@ -15,6 +15,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, ToolMissing
 from distdbg.given_file import read_given
+from distdbg.plain_text import first_words
 
 _KEPT = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _SCHEMA = "distdbg.nonfinite/1"
@@ -254,4 +255,4 @@ def _put_back(states: Mapping[str, Any]) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:300]}"
+    return f"{type(error).__name__}: {first_words((str(error).strip() or '-').splitlines()[0], 300)}"

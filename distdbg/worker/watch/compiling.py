@@ -15,6 +15,7 @@ import time
 from collections import deque
 from typing import Any
 
+from distdbg.plain_text import first_words
 from distdbg.worker.context import RankContext
 from distdbg.worker.losses import Losses
 from distdbg.worker.user_code import belongs_to_user
@@ -114,7 +115,7 @@ class CompileWatch(logging.Handler):
         """Count by the guard that failed, with the values that it got; a line of the user's in the message is more
         precise than the function."""
         first = message.strip().split("\n")[0]
-        guard = re.sub(r"^\d+/\d+: ", "", first).partition("  #")[0].strip()[:_MOST_REASON]
+        guard = first_words(re.sub(r"^\d+/\d+: ", "", first).partition("  #")[0].strip(), _MOST_REASON)
         near = [(m["file"], int(m["line"]), _plain(m["function"])) for m in _STACK.finditer(message)]
         where = next((place for place in reversed(near) if belongs_to_user(place[0])), function)
         # the values differ each time, the guard does not
@@ -207,4 +208,4 @@ def _short(reason: str) -> str:
     """Without the first sentence, which all have, and in one line."""
     text = re.sub(r"^Encountered graph break when attempting to trace [^\n]*\n", "", reason.strip())
     lines = [line.strip() for line in text.split("\n") if line.strip() and not line.strip().startswith("Hint:")]
-    return " ".join(lines)[:_MOST_REASON]
+    return first_words(" ".join(lines), _MOST_REASON)

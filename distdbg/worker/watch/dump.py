@@ -22,6 +22,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from distdbg.plain_text import first_words
 from distdbg.worker.agent_files import AgentFiles, no_room
 from distdbg.worker.context import RankContext
 from distdbg.worker.link import encode
@@ -86,7 +87,7 @@ class NonfiniteDump:
         try:
             result = write()
         except Exception as error:
-            self._because[name] = f"{type(error).__name__}: {error}"[:300]
+            self._because[name] = first_words(f"{type(error).__name__}: {error}", 300)
             return None
         if name not in self._because:
             self._saved.append(name)
@@ -213,7 +214,7 @@ def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:
     try:
         pickler.dump(module)
     except Exception as error:
-        return state, None, f"it cannot be pickled: {type(error).__name__}: {error}"[:300]
+        return state, None, first_words(f"it cannot be pickled: {type(error).__name__}: {error}", 300)
     return state, file.getvalue(), ""
 
 

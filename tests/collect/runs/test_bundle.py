@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from distdbg import hidden_values
+from distdbg import secret_digests
 from distdbg.collect.runs import bundle as bundling
 from distdbg.collect.runs.bundle import write_bundle
 from distdbg.collect.runs.whole_run import load_whole_run
@@ -104,7 +104,7 @@ def test_a_bundle_is_bounded_and_the_ranks_of_the_verdict_come_first(run, tmp_pa
 
 
 def test_candidates_beyond_the_limit_are_masked_untried(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(hidden_values, "_MAX_TRIES", 0)
+    monkeypatch.setattr(secret_digests, "_MAX_TRIES", 0)
     _, files = bundled(run.dir, tmp_path / "t.zip")
     assert OWN.encode() not in b"".join(files.values())
     assert b"loss 3.5" in files["attempts/1/ranks/00002/stderr.log"]

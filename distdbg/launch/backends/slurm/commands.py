@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distdbg.errors import DistdbgError, NothingToAnalyse, ToolMissing, UsageError
+from distdbg.plain_text import last_words
 
 #: Slurm's own MessageTimeout is 10 s by default, and its commands give up after it.
 _WITHIN_S = 20.0
@@ -216,7 +217,7 @@ def call(command: str, *words: str, within: float = _WITHIN_S, environment: Mapp
 
 def _error(command: str, words: tuple[str, ...], stderr: str) -> DistdbgError:
     lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line) for line in stderr.splitlines() if line.strip()]
-    said = "; ".join(lines)[-400:] or "it says nothing"
+    said = last_words("; ".join(lines), 400) or "it says nothing"
     if re.search(r"Invalid job id", stderr):
         job = next((word for word in words if word[:1].isdecimal()), "this one")
         return NothingToAnalyse(

@@ -26,6 +26,7 @@ from distdbg.launch.backends.slurm import commands
 from distdbg.launch.io.folder_stream import receive_folder
 from distdbg.launch.watch.requested_dump import DumpOptions, Say, write_manifest
 from distdbg.model import Unknown
+from distdbg.plain_text import first_words
 from distdbg.whole_file import make_private_folder, write_whole
 
 _NODE_DUMP = Path(__file__).with_name("node_dump.py")
@@ -190,4 +191,4 @@ def _said(err: IO[bytes]) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line and "Exited with exit code" not in line]
     first = next(iter([line for line in errors or lines if not line.startswith("slurmstepd")] or lines), "")
-    return re.sub(r"^srun: (error: |fatal: )?", "", first)[:300]
+    return first_words(re.sub(r"^srun: (error: |fatal: )?", "", first), 300)
