@@ -11,7 +11,7 @@
 
 `launch` and `attach` return the job's own exit code; beside it only HUNG, LOST, USAGE and OURS below.
 Analysis commands exit with FINDINGS when they found something of severity error, and with UNDECIDED when the job failed
-or hangs, or evidence is lost, and they could not find out why.
+or hangs, or evidence is lost, and they could not find out why; also when a log shows no failure and no end of the job.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_UNREADABLE: "evidence unreadable",
     EXIT_REFUSED: "refused, because it could not be done faithfully",
     EXIT_FINDINGS: "findings of severity error",
-    EXIT_UNDECIDED: "something is wrong and the evidence does not decide what",
+    EXIT_UNDECIDED: "something is or may be wrong, and the evidence does not decide what",
     EXIT_LAUNCHER_BROKE: "launch: an error of distdbg's own",
     EXIT_HUNG: "launch: the job was hung and was ended",
     EXIT_LOST: "launch: lost sight of the job, which may still run",

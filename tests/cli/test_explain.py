@@ -317,6 +317,23 @@ def test_a_log_that_does_not_decide_says_so(distdbg, tmp_path):
     assert any("rank 5" in unknown["what"] for unknown in answer["unknown"])
 
 
+def test_log_of_normal_steps_without_an_end_is_undecided(distdbg, tmp_path):
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {3 - n / 100:.2f} lr 1e-4\n" for n in range(50)))
+    result = distdbg("explain", "train.log", "--json")
+    report = json.loads(result.out)
+    assert (result.code, report["outcome"], report["findings"]) == (11, None, [])
+    assert [unknown["because"] for unknown in report["unknown"]] == [
+        "no line shows a sign of a failure, and none says how the job ended, so its outcome is unknown"
+    ]
+
+
+def test_run_of_which_every_rank_succeeded_exits_0(distdbg, tmp_path):
+    run = MadeRun(tmp_path)
+    run.rest()
+    run.closes()
+    assert distdbg("explain", run.dir.path).code == 0
+
+
 def test_the_page_has_the_decisive_lines_of_all_hosts_in_time(distdbg, tmp_path):
     (tmp_path / "node1.log").write_text("2024-05-01T10:00:05Z node1 python[7]: [rank1]: KeyError: 'x'\n")
     (tmp_path / "node0.log").write_text("2024-05-01T10:00:01Z node0 python[7]: [rank0]: ValueError: first\n")

@@ -335,7 +335,7 @@ class Assembly:
                     )
                     return
         if all(process.says_nothing for process in self._processes) and not self._watchdogs:
-            because = "no line that was read speaks of a failure"
+            because = "no line shows a sign of a failure, and none says how the job ended, so its outcome is unknown"
             yield Unknown("whether and why the job failed", because, decisive=True)
 
     # -- what was read ---------------------------------------------------------------------------------------
