@@ -178,6 +178,7 @@ _STACKS = json.dumps([
 @cache
 def _run() -> MadeRun:
     run = MadeRun(folder())
+    run.launcher("node-clock", t=0.5, node_rank=0, host="node0", least_s=7200.0, most_s=7200.1)
     run.raises(2, "ValueError", "boom", t=9.0)
     run.handles(1, "KeyError", "'x'")
     run.fact(0, kind="group", name="tp", ranks={"first": 0, "step": 1, "count": 2})
@@ -466,7 +467,7 @@ def _formats() -> dict[str, Format]:
         "log-index": Format(_text("1700000000000000000 0 40\n1700000001000000000 40 40\n"), mutations.of_text, _index),
         "page": Format(_page, mutations.of_bytes, _read_page),
         "calls": Format(lambda: [bytes(24) + b"\1" * 240], mutations.of_bytes,
-                        lambda d: read_calls(d, "a\tb\t1\tc\td\te")),
+                        lambda d: read_calls(d, "a\tb\t1\tc\td\te"), (ValueError,)),
         "call-sites": Format(_text("all_reduce\t/job/a.py\t7\tstep\ttorch.float32\t0\n"), mutations.of_text,
                              lambda d: read_calls(b"\1" * 4096, d.decode("utf-8", "replace"))),
         "host-snapshot": Format(lambda: [gzip.compress(json.dumps(_HOST).encode())],

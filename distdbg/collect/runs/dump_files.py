@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distdbg.collect.files.bounded_read import read_bytes, read_whole
+from distdbg.collect.files.bounded_read import is_binary, read_bytes, read_whole
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump, Look, RankDump
@@ -230,16 +230,26 @@ class _DumpReader:
         if not (raw or why):  # it is missing: most ranks have written down no call
             return ()
         sites, why_not = read_whole(f"{self._folder}/calls/{rank:05d}.sites", _MOST_CALLS)
+        calls: tuple[Call, ...] = ()
+        if is_binary(sites or ""):
+            why_not = "most of it is not text"
+        else:
+            try:
+                calls = tuple(read_calls(raw or b"", sites or ""))
+            except ValueError as error:
+                why = str(error)
         if why or why_not:
             self.lost(f"the calls of rank {rank} in {self._name}", why or why_not)
-        return tuple(read_calls(raw or b"", sites or ""))
+        return calls
 
     def sources(self, said: object) -> dict[str, str]:
         found = {}
         for file, name in said.items() if isinstance(said, dict) else ():
             path = self._inside(name)
-            text = read_whole(path, _MOST_SOURCE)[0] if path else None
-            if text is not None:
+            text, why = read_whole(path, _MOST_SOURCE) if path else (None, "it points out of its folder")
+            if text is None or is_binary(text):
+                self.lost(f"{self._name}/{name}", why or ("most of it is not text" if text else "it is missing"))
+            else:
                 found[file] = text
         return found
 

@@ -52,17 +52,24 @@ _LEAST_FIELDS = 6
 
 
 def read_calls(raw: bytes, sites: str) -> list[Call]:
-    """Those that are still kept, oldest first; empty for what is no such file. Zeros at its end may be left out."""
+    """Those that are still kept, oldest first; empty for what is too short. Zeros at its end may be left out.
+
+    Raises ValueError if a number is below 0, which no rank writes.
+    """
     if len(raw) < _CALL.size:
         return []
     raw = raw.ljust(_BYTES, b"\0")
     known = [_site(line) for line in sites.splitlines()]
-    count = max(0, _CALL.unpack_from(raw)[0])
+    count = _CALL.unpack_from(raw)[0]
+    if count < 0:
+        raise ValueError("the number of calls is below 0")
     found = []
     for number in range(max(0, count - KEPT), count):
         t, word, size = _CALL.unpack_from(raw, _CALL.size * (1 + number % KEPT))
         if not t:
             continue
+        if t < 0:
+            raise ValueError("the time of a call is below 0")
         site, peer = word >> 32 & 0xFFFF, (word & 0xFFFFFFFF) - 1
         operation, file, line, function, dtype, group, module, phase = (
             known[site - 1] if 0 < site <= len(known) else _NO_SITE

@@ -1,6 +1,8 @@
 """A dump's folder with parts that cannot be right: each is named, none is taken in silence."""
 
 import json
+import os
+import struct
 
 import pytest
 
@@ -55,3 +57,40 @@ def test_json_whose_values_would_fill_the_memory_is_not_parsed(tmp_path):
     dump, unknown = load_dump(tmp_path, "d")
     assert list(dump.ranks) == [0]
     assert any("MiB of memory" in u.because for u in unknown)
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def noise(path):
+    path.write_bytes(bytes(range(128, 256)) * 40)
+
+
+@pytest.mark.parametrize("name", ["00000.calls", "00000.sites"])
+@pytest.mark.parametrize("damage", [fifo, noise])
+def test_damaged_calls_are_named(tmp_path, name, damage):
+    (tmp_path / "calls").mkdir()
+    (tmp_path / "calls" / "00000.calls").write_bytes(struct.pack("@6q", 1, 0, 0, 5, 1 << 32, 0))
+    (tmp_path / "calls" / "00000.sites").write_text("barrier\ttrain.py\t3\tstep\t\t\n")
+    (tmp_path / "calls" / name).unlink()
+    damage(tmp_path / "calls" / name)
+    dump, unknown = written(tmp_path, [[rank(0)]])
+    assert [u.what for u in unknown] == ["the calls of rank 0 in d"]
+    assert [call.line for call in dump.ranks[0].calls] in ([], [0]), "a call without its line, or none"
+
+
+@pytest.mark.parametrize(
+    ("damage", "because"),
+    [(fifo, "not a regular file"), (noise, "most of it is not text"), (lambda path: None, "it is missing")],
+    ids=["fifo", "noise", "missing"],
+)
+def test_source_that_cannot_be_read_is_named(tmp_path, damage, because):
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "sources").mkdir()
+    damage(tmp_path / "sources" / "1-train.py")
+    part = {"node_rank": 0, "host": "n0", "ranks": [rank(0)], "sources": {"/me/train.py": "sources/1-train.py"}}
+    (tmp_path / "nodes" / "0000.json").write_text(json.dumps(part))
+    dump, unknown = load_dump(tmp_path, "d")
+    assert dump.sources == {}
+    assert [(u.what, u.because) for u in unknown if "sources" in u.what] == [("d/sources/1-train.py", because)]
