@@ -102,6 +102,7 @@ def test_the_rest_of_a_value_in_a_text_that_was_cut(value):
         {"hidden_values": 3},
         {"hidden_values": [{}]},
         {"hidden_values": [{"length": 8, "hint": 1, "salt": "zz", "digest": ""}]},
+        {"hidden_values": [{"length": -1, "hint": 85, "salt": "a0e2", "digest": "71eb"}]},
         {"hidden_values": [{"name": "A_TOKEN", "digests": [{"lengths": [-1], "hint": 1, "salt": "", "digest": ""}]}]},
         {"hidden_values": [{"name": "A_TOKEN", "digests": [{"lengths": [9], "hint": 1, "salt": "z", "digest": ""}]}]},
     ],

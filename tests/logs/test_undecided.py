@@ -76,10 +76,16 @@ def test_table_of_collectives_marks_begun_but_unrecorded(two_ranks):
     assert ["not begun" in bar.title for row in drawing.rows for bar in row.bars] == [False, False]
 
 
+LOST_CONNECTION = (
+    "gpu-17:88120:88233 [3] include/socket.h:427 NCCL WARN Net : Connect to 172.22.0.4<52207> failed : "
+    "Connection refused\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("gpu-17:88120:88233 [3] socket.h:427 NCCL WARN Net : Connect to 172.22.0.4<52207> failed : refused\n", None),
+        (LOST_CONNECTION, None),
         (RAISED.replace("Tr", "[rank3]: Tr").replace("Va", "[rank3]: Va"), None),
         ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED ***\nsrun: error: n1: task 3: Exited with exit code 9\n", 9),
     ],
@@ -88,4 +94,5 @@ def test_table_of_collectives_marks_begun_but_unrecorded(two_ranks):
 def test_an_exit_code_is_stated_only_if_a_line_has_it(tmp_path, text, code):
     path = tmp_path / "job.log"
     path.write_text(text)
-    assert build_report(load([path])).exit_code == code
+    report = build_report(load([path]))
+    assert (report.outcome, report.exit_code) == ("failed", code)
