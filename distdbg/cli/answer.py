@@ -4,6 +4,7 @@ found.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,24 @@ def exit_code(*reports: Report) -> int:
     if any(finding.severity == "error" for report in reports for finding in report.findings):
         return EXIT_FINDINGS
     return EXIT_UNDECIDED if any(report.undecided for report in reports) else EXIT_OK
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which Slurm and `timeout` send."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM interrupts the block as Ctrl-C does."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def progress(after_s: float = 1.0) -> ProgressBar:

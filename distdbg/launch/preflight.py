@@ -58,7 +58,7 @@ def ask(
         backend = _choose(on, options)
         raw = conduct(backend, backend.probes(options), port=port, reduce=reduce, say=say)
     preflight = read_preflight(raw)
-    if not preflight.nodes:
+    if not preflight.nodes and not preflight.incomplete:
         raise backend.no_nodes("; ".join(preflight.said))
     return preflight
 
@@ -106,37 +106,50 @@ def conduct(
     backend: Backend, carried: Sequence[ProbeCommand], *, port: int, reduce: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The raw preflight (schema distdbg.preflight/1): what each node said, and why one said nothing."""
-    probes = _Probes(carried)
+    probes, begun, incomplete = _Probes(carried), time.time(), ""
     try:
-        begun = time.time()
-        say("looking at the nodes")
-        probes.wait("looked", _LOOK_WITHIN_S, _FIRST_WITHIN_S + carried[0].wait_s)
+        try:
+            skipped = _lead(backend, carried, probes, reduce=reduce, say=say)
+        except KeyboardInterrupt:
+            skipped = incomplete = "the preflight was interrupted"
         names = _names(carried, probes.said, backend)
-        master = names[0] if names else ""
-        if len(names) > 1 and "looked" in probes.said.get(master, {}):
-            say("nodes meet")
-            probes.tell({"do": "meet", "whom": _whom(names, master, probes.said)})
-            probes.wait("met", _MEET_WITHIN_S)
-        skipped = _why_not(backend, names, probes.said, reduce=reduce)
-        if not skipped:
-            say("all-reduce")
-            probes.tell(_reduction(backend, names, probes.said))
-            probes.wait("reduced", _REDUCE_WITHIN_S)
         return {
             "schema": "distdbg.preflight/1",
             "on": backend.name,
             "one_machine": backend.one_machine,
             "began": begun,
             "seconds": round(time.time() - begun, 2),
-            "master": master,
+            "incomplete": incomplete,
+            "master": names[0] if names else "",
             "port": port,
             "expected": sum(one.count for one in carried),
             "all_reduce_skipped": skipped,
-            "nodes": {name: {**probes.said.get(name, {}), "because": probes.because(name)} for name in names},
+            "nodes": {
+                name: {**probes.said.get(name, {}), "because": probes.because(name, incomplete)} for name in names
+            },
             "said": probes.noise(),
         }
     finally:
         probes.end()
+
+
+def _lead(
+    backend: Backend, carried: Sequence[ProbeCommand], probes: _Probes, *, reduce: bool, say: Callable[[str], None]
+) -> str:
+    """Lead the probes through their steps; why there is no all-reduce, empty if there is one."""
+    say("looking at the nodes")
+    probes.wait("looked", _LOOK_WITHIN_S, _FIRST_WITHIN_S + carried[0].wait_s)
+    names = _names(carried, probes.said, backend)
+    if len(names) > 1 and "looked" in probes.said.get(names[0], {}):
+        say("nodes meet")
+        probes.tell({"do": "meet", "whom": _whom(names, names[0], probes.said)})
+        probes.wait("met", _MEET_WITHIN_S)
+    skipped = _why_not(backend, names, probes.said, reduce=reduce)
+    if not skipped:
+        say("all-reduce")
+        probes.tell(_reduction(backend, names, probes.said))
+        probes.wait("reduced", _REDUCE_WITHIN_S)
+    return skipped
 
 
 class _Probes:
@@ -203,12 +216,15 @@ class _Probes:
                     channel.process.stdin.write(line)
                     channel.process.stdin.flush()
 
-    def because(self, name: str) -> str:
-        """Why a node has not answered, in the words of what carried its probe; empty where it has."""
+    def because(self, name: str, incomplete: str) -> str:
+        """Why a node has not answered, in the words of what carried its probe; empty if it has. `incomplete`: why it
+        was not waited for."""
         if "looked" in self.said.get(name, {}):
             return ""
         for channel in self._channels:
             if name in (channel.carried.names or (name,)):
+                if incomplete and channel.process.poll() is None:
+                    return incomplete
                 ended = "" if channel.process.poll() is None else f" and ended with {channel.process.returncode}"
                 words = self._words(channel)
                 tool = channel.carried.argv[0].rpartition("/")[2]

@@ -279,7 +279,7 @@ def test_nothing_stays_when_it_is_killed(cluster):
         (["--on", "ssh"], "does not know which hosts"),
         (["--hosts", "a,b", "--nodes", "3"], "--hosts names 2"),
         (["--hosts", "a,a"], "names 'a' twice"),
-        (["--hosts", "-oProxyCommand=x"], "not a list of hosts"),
+        (["--hosts", "-oProxyCommand=x"], "'-oProxyCommand=x' is no host"),
         (["--hosts", "a", "--on", "slurm"], "--on is slurm"),
     ],
 )

@@ -9,6 +9,7 @@ import click
 from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import BackendChoice
+from distdbg.errors import EXIT_INTERRUPTED
 
 
 @exits(
@@ -17,6 +18,7 @@ from distdbg.cli.options import BackendChoice
         3: "Slurm has no free nodes now",
         4: "ssh or srun is missing",
         10: "findings of severity error",
+        EXIT_INTERRUPTED: "it was interrupted, and shows what the nodes had answered",
     }
 )
 @examples("distdbg preflight", "distdbg preflight --hosts node1,node2")
@@ -54,11 +56,12 @@ def command(  # noqa: PLR0917 -- click passes them by name
     say = answer.progress()
     named = tuple(read_hosts(hosts)) if hosts is not None else ()
     options = ("-F", ssh_config) if ssh_config else ()
-    preflight = ask(on, nodes, named, port=port or 0, ssh_options=options, reduce=reduce, say=say)
+    with answer.terminable():
+        preflight = ask(on, nodes, named, port=port or 0, ssh_options=options, reduce=reduce, say=say)
     say("")
     report = preflight_report(preflight)
     if as_json:
         click.echo(dumps(report), nl=False)
     else:
         click.echo(render_preflight(report, preflight, answer.screen()))
-    sys.exit(answer.exit_code(report))
+    sys.exit(EXIT_INTERRUPTED if preflight.incomplete else answer.exit_code(report))

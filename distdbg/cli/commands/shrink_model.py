@@ -205,28 +205,20 @@ def _progress() -> ShrinkProgress:
     return ShrinkProgress(written, Console(file=unguarded(sys.stderr)).status)
 
 
-class _Ended(KeyboardInterrupt):
-    """Ended by SIGTERM, which Slurm and `timeout` send."""
-
-
 @contextmanager
 def _resumable(dst: Path | None) -> Iterator[None]:
     """An end from outside leaves what was written, no process and nothing else; and says so. Raises SystemExit."""
+    from distdbg.cli.answer import Terminated, terminable
     from distdbg.shrink.checkpoint.staging import partial_of
 
-    def end(_number: int, _frame: object) -> None:
-        raise _Ended
-
-    before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        with terminable():
+            yield
     except KeyboardInterrupt as error:
         if dst is not None and partial_of(dst).is_dir():
             kept = f"distdbg: what was written is in {partial_of(dst)}; the same command goes on from it"
             click.echo(kept, err=True)
-        raise SystemExit(128 + (signal.SIGTERM if isinstance(error, _Ended) else signal.SIGINT)) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        raise SystemExit(128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)) from None
 
 
 def _layers(text: str) -> int | None:

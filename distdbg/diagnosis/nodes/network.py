@@ -40,11 +40,12 @@ def unreachable(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _silent(preflight: Preflight) -> Iterator[Finding]:
-    silent = ((node.because.replace(node.name, "it"), node) for node in preflight.nodes if node.because)
+    silent = ((node.because.replace(node.name, "it"), node) for node in preflight.nodes
+              if node.because and node.because != preflight.incomplete)  # fmt: skip
     for _, nodes in together(silent):
         yield of_nodes("unreachable", nodes, f"{names_of(nodes)} did not answer: {nodes[0].because}")
     unnamed = preflight.expected - len(preflight.nodes)
-    if unnamed > 0:
+    if unnamed > 0 and not preflight.incomplete:
         said = "; ".join(preflight.said)
         summary = f"{unnamed} of {preflight.expected} nodes did not answer; which ones is not known"
         yield of_nodes("unreachable", (), summary, f"What was said: {said}" if said else "")

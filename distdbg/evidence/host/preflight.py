@@ -80,6 +80,8 @@ class Preflight:
     seconds: float = 0.0
     said: tuple[str, ...] = ()
     one_machine: bool = False
+    #: why not all was looked at; empty if it was
+    incomplete: str = ""
 
     @property
     def answered(self) -> tuple[NodeProbe, ...]:
@@ -123,6 +125,7 @@ def read_preflight(raw: Mapping[str, Any]) -> Preflight:
         expected=int(number(raw, "expected") or 1),
         skipped=str(raw.get("all_reduce_skipped", "")),
         seconds=number(raw, "seconds") or 0.0,
+        incomplete=str(raw.get("incomplete", "")),
         said=tuple(map(str, raw["said"])) if isinstance(raw.get("said"), list) else (),
     )
 
@@ -196,16 +199,19 @@ def unknowns(preflight: Preflight) -> Iterator[Unknown]:
             reasons.setdefault(("GPUs (Xid)", str(gpus["xids_because"])), []).append(node)
     for node in preflight.nodes:
         if node.because:
+            why = preflight.incomplete if node.because == preflight.incomplete else SILENT
             for title in TITLES.values():
-                reasons.setdefault((title, SILENT), []).append(node)
+                reasons.setdefault((title, why), []).append(node)
     for (title, because), nodes in reasons.items():
         row, names = title.partition(" (")[0], tuple(node.name for node in nodes)
         yield Unknown(f"{title} of {names_of(nodes)}", because, row=row, nodes=names)
     others = [node for node in preflight.nodes if node.name != preflight.master]
     apart = [node for node in others if not any(m.to == preflight.master and m.by_address.ok for m in node.met)]
     if preflight.several and apart:
-        because = f"there was no way to {preflight.master}"
+        because = preflight.incomplete or f"there was no way to {preflight.master}"
         yield Unknown(f"clocks of {names_of(apart)}", because, row="clocks", nodes=tuple(n.name for n in apart))
+    if preflight.incomplete:
+        yield Unknown("what the nodes have not answered", preflight.incomplete, decisive=True, row="names")
     if preflight.skipped and preflight.several:
         yield Unknown("all-reduce", preflight.skipped, row="all-reduce")
 

@@ -32,7 +32,7 @@ from distdbg.launch.link.liveness import (
     own_addresses,
 )
 from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT
-from distdbg.launch.plan.quick_preflight import judged
+from distdbg.launch.plan.quick_preflight import judged, record_looks
 from distdbg.protocol.agent_events import DeathDump
 from distdbg.protocol.launcher_events import AgentSilent, NodeClock, NodeSilent
 from distdbg.protocol.message import Event
@@ -40,6 +40,8 @@ from distdbg.protocol.requests import Cancel, Listen, Ping, Reach, Request, Star
 
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0
+#: While they come up, preflight.json is written this often: of 1,000 nodes it has 2 MB.
+_RECORD_LOOKS_EVERY_S = 1.0
 _ANSWERS_WITHIN_S = 20.0
 #: Longest silence where it is not known whether the host answers, or where only its agent is still waited for.
 _UNKNOWN_FOR_S = 60.0
@@ -83,6 +85,7 @@ class RemoteNodes(Nodes):
         self._agents: dict[int, _RemoteAgent] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._started = False
+        self._recorded = 0.0
         self._ping_at = 0.0
         self._all_ended: float | None = None
 
@@ -106,16 +109,24 @@ class RemoteNodes(Nodes):
             self._selector.register(running.wire, selectors.EVENT_READ, partial(self._hear, running))
         try:
             self._wait_for_all()
-            looked = {a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here}
-            for sentence in judged(self._start.run, self._start.plan.place.on, looked):
+            for sentence in judged(self._start.run, self._start.plan.place.on, self._looked()):
                 self._start.say(sentence)
             request = self._orders(*self._find_meeting())
         except CannotStart:
             self._kill()
+            self._record_looks()
             raise
         self._started = True
         self.tell_all(request)
         self._try_ports()
+
+    def _looked(self) -> dict[str, Any]:
+        return {a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here}
+
+    def _record_looks(self) -> None:
+        missing = [agent.host for agent in self._agents.values() if agent.here is None]
+        record_looks(self._start.run, self._start.plan.place.on, self._looked(), missing)
+        self._recorded = time.monotonic()
 
     def _orders(self, first: str, port: int) -> StartAgent:
         """The same for all nodes: each fills in what is its own. They meet at `first`, an address of the first node."""
@@ -225,6 +236,8 @@ class RemoteNodes(Nodes):
                 self._compare_clocks(agent, event)
             case "here":
                 agent.here, agent.host = event, str(event["host"])
+                if time.monotonic() - self._recorded > _RECORD_LOOKS_EVERY_S:
+                    self._record_looks()
             case "place" | "reached":
                 self._answers[agent.seen.node_rank] = event
             case "agent-died":

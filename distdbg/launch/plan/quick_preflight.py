@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdbg.collect.preflight.looking import look_all, looks
@@ -32,19 +32,35 @@ def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]], *, one
     from distdbg.diagnosis.nodes.network import interface_wrong
     from distdbg.evidence.run import RunEvidence
 
-    raw = {
-        "schema": "distdbg.preflight/1",
-        "on": on,
-        "one_machine": one_machine,
-        "began": time.time(),
-        "master": next(iter(looked)),
-        "expected": len(looked),
-        "all_reduce_skipped": "launch looks at what costs nothing",
-        "nodes": {host: {"looked": dict(found), "because": ""} for host, found in looked.items()},
-    }
-    with contextlib.suppress(OSError):  # the findings say that the disk is full
-        write_json(run.preflight, raw)
+    raw = record_looks(run, on, looked, one_machine=one_machine)
     evidence = RunEvidence({}, 0, (), (), preflight=read_preflight(raw))
     # These alone give errors from what was looked at; to load all checks would cost more than the looks.
     findings = [*disk_low.run(evidence), *interface_wrong.run(evidence)]
     return [f"{finding.summary} [{finding.id}]" for finding in findings if finding.severity == "error"]
+
+
+def record_looks(
+    run: RunDir,
+    on: str,
+    looked: Mapping[str, Mapping[str, Any]],
+    missing: Sequence[str] = (),
+    *,
+    one_machine: bool = False,
+) -> dict[str, Any]:
+    """Write preflight.json, which says that it is incomplete if hosts are missing; what was written."""
+    why = "it has not come up"
+    raw = {
+        "schema": "distdbg.preflight/1",
+        "on": on,
+        "one_machine": one_machine,
+        "incomplete": why if missing else "",
+        "began": time.time(),
+        "master": next(iter(looked), ""),
+        "expected": len(looked) + len(missing),
+        "all_reduce_skipped": "launch looks at what costs nothing",
+        "nodes": {host: {"looked": dict(found), "because": ""} for host, found in looked.items()}
+        | {host: {"looked": {}, "because": why} for host in missing},
+    }
+    with contextlib.suppress(OSError):  # the findings say that the disk is full
+        write_json(run.preflight, raw)
+    return raw

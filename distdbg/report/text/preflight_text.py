@@ -53,7 +53,8 @@ def render_preflight(report: Report, preflight: Preflight, screen: Screen = PLAI
     # The table and the finding already say that a node did not answer.
     rest = replace(report, unknown=tuple(u for u in report.unknown if u.because != SILENT))
     renderer = TextRenderer(screen)
-    title = f"preflight of {counted(preflight.expected, 'node')} ({preflight.on}) in {preflight.seconds:.1f} s"
+    ended = "interrupted after" if preflight.incomplete else "in"
+    title = f"preflight of {counted(preflight.expected, 'node')} ({preflight.on}) {ended} {preflight.seconds:.1f} s"
     return "\n".join([title, *renderer.sections([Section("", (table,))])[1:], *renderer.verdict(Document(rest))])
 
 

@@ -109,6 +109,21 @@ def test_a_node_that_does_not_answer_is_named(raw):
     assert "disk of node3" not in text and "all-reduce, because node3 did not answer" in text
 
 
+@pytest.mark.parametrize("seen", ["nothing", "looked"])
+def test_interrupted_preflight_calls_no_node_unreachable(raw, seen):
+    raw |= {"incomplete": "the preflight was interrupted", "all_reduce_skipped": "the preflight was interrupted"}
+    for name, node in raw["nodes"].items():
+        del node["reduced"], node["met"]
+        if name != "node1" and seen == "nothing":
+            del node["looked"]
+            node["because"] = raw["incomplete"]
+    report = preflight_report(read_preflight(raw))
+    assert report.findings == () and report.undecided
+    assert {u.because for u in report.unknown} == {raw["incomplete"]}
+    assert states(report)["nodes"] == states(report)["all-reduce"] == states(report)["clocks"] == "unknown"
+    assert states(report)["disk"] == ("pass" if seen == "looked" else "unknown")
+
+
 def test_nodes_that_nobody_names(raw):
     raw["expected"] = 4
     raw["said"] = ["srun: error: Unable to confirm allocation"]

@@ -1,5 +1,6 @@
 """Agents that do not come up, behind a client that stays connected: who is missing is said, and nothing stays."""
 
+import json
 import subprocess
 import sys
 
@@ -34,4 +35,12 @@ def test_agents_that_do_not_come_up_are_named(tmp_path, monkeypatch):
     assert done.returncode == 2, done.stderr
     assert "there, nowhere did not come up within 10 s: a slow file system\n" in done.stderr
     (run,) = list_runs(tmp_path / RUNS_FOLDER)
+    looked = json.loads(run.preflight.read_text())
+    assert looked["incomplete"] and looked["expected"] == 3
+    assert {host: bool(node["looked"]) for host, node in looked["nodes"].items() if node["because"]} == {
+        "there": False, "nowhere": False,
+    }  # fmt: skip
+    assert [set(node["looked"]) for node in looked["nodes"].values() if not node["because"]] == [
+        {"disk", "limits", "interfaces"}
+    ]
     assert '"not-started"' in run.events.read_text() and not list(run.path.glob("attempts/1/ranks/*"))
