@@ -402,7 +402,8 @@ ENTRIES = (
         how_seen="Each rank computes the norms of its parameters after the steps 11, 22, 44 and so on, then after each "
         "thousand, and at the end of the script, and reports their checksums. Ranks of the same hardware must have the "
         "same, to the last bit. Without DDP these are parameters that were equal before the first step and whose "
-        "gradients the script all-reduces, and, if it exchanges nothing but gradients, the others of the same modules.",
+        "gradients the script all-reduces, and, if it exchanges nothing but gradients, the others of the same modules. "
+        "If it exchanges activations, too, the bias beside a reduced weight in a module of torch, and nothing else.",
         remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
         "DDP has wrapped the model, or steps that are skipped by rank.",
         source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",

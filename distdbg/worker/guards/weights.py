@@ -34,7 +34,8 @@ class WeightsDesynced(Guard):
     )
     blind = (
         "FSDP, whose ranks have different shards; buffers; parameters that DDP ignores, or beyond the 2,000th; local "
-        "SGD, and hooks for communication that are not torch's"
+        "SGD, and hooks for communication that are not torch's; if ranks exchange activations (tensor parallel), "
+        "parameters whose gradients are not reduced, but for a bias beside a reduced weight"
     )
 
     def begin(self) -> None:

@@ -1,9 +1,14 @@
 """Observe whether a script all-reduces the gradients of its parameters by itself, and find those that must stay equal.
 
 Parameters must stay equal on all ranks of a group if they were equal before the first step and their gradients are
-all-reduced over the group in each step. So must the other trained parameters of the same modules (the bias beside a
-weight), but only if gradients are all that the ranks exchange: a tensor-parallel layer, whose ranks hold different
-shards, exchanges activations, and local training exchanges weights or nothing.
+all-reduced over the group in each step. So must the other trained parameters of the same modules, if gradients are all
+that the ranks exchange. If they also exchange activations, a module may hold a shard beside a replicated parameter (the
+weight of a row-parallel layer beside its bias), and only one case is left: the bias beside a reduced weight of a module
+of torch, since each number of the bias belongs to a part of the weight.
+
+Of a parameter whose gradient is not reduced nothing else shows that it is meant to be equal. Shards that start at zero
+or one, a norm or head of each rank and a forgotten norm look alike: equal at the start, different later. And replicated
+parameters that are computed alike on each rank need not agree to the last bit on GPUs.
 """
 
 from __future__ import annotations
@@ -79,13 +84,14 @@ class HandReduced:
             return [], [], []
         (ranks,) = self._groups
         self.ranks = list(ranks)
-        names = _names_of(self.of(), parameters)
-        owners = {names[n].rpartition(".")[0] for n in reduced if n in names}
-        beside = [
+        names, biases = _names_of(self.of(), parameters)
+        reduced_names = {names[n] for n in reduced if n in names}
+        owners = {name.rpartition(".")[0] for name in reduced_names}
+        left_out = [
             n for n, one in enumerate(parameters)
             if n not in reduced and n in names and names[n].rpartition(".")[0] in owners and one.grad is not None
+            and (not self._exchanges_other_data or biases.get(n) in reduced_names)
         ]  # fmt: skip
-        left_out = [] if self._exchanges_other_data else beside
         numbers = sorted({*reduced, *left_out})
         return [names.get(n, f"parameter {n}") for n in numbers], numbers, [names[n] for n in left_out]
 
@@ -105,11 +111,21 @@ def _ranks_of(group: Any) -> tuple[int, ...]:
     return tuple(int(rank) for rank in dist.get_process_group_ranks(group or dist.group.WORLD))
 
 
-def _names_of(optimizer: Any, parameters: list[Any]) -> dict[int, str]:
-    """Number of each parameter -> its name in the module that holds all of them. Goes through all objects once."""
+def _names_of(optimizer: Any, parameters: list[Any]) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the name of each parameter, by its number, in the module that holds all of them; and for each bias of a
+    module of torch the name of the weight beside it. Goes through all objects once."""
     from distdbg.worker.watch.search import everything, wholes
 
     modules, _, _ = everything()
     holders = wholes(modules, [optimizer])
-    named = {id(parameter): name for name, parameter in holders[-1].named_parameters()} if holders else {}
-    return {n: named[id(one)] for n, one in enumerate(parameters) if id(one) in named}
+    if not holders:
+        return {}, {}
+    named = {id(parameter): name for name, parameter in holders[-1].named_parameters()}
+    names = {n: named[id(one)] for n, one in enumerate(parameters) if id(one) in named}
+    owners = dict(holders[-1].named_modules())
+    biases = {}
+    for n, name in names.items():
+        owner, dot, last = name.rpartition(".")
+        if last == "bias" and type(owners.get(owner)).__module__.startswith("torch.nn.modules."):
+            biases[n] = f"{owner}{dot}weight"
+    return names, biases
