@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from distdbg.plain_text import first_words
+
 _MOST_WORDS = 80
 
 
@@ -46,7 +48,11 @@ def branch_of(text: str, line: int, how: str) -> Branch | None:
         if names & {name.id for name in ast.walk(condition) if isinstance(name, ast.Name)}:
             return _branch(text, node, condition, loops)
     lines = text.splitlines()
-    return Branch(line, lines[line - 1].strip()[:_MOST_WORDS], False) if how == "bool" and line <= len(lines) else None
+    return (
+        Branch(line, first_words(lines[line - 1].strip(), _MOST_WORDS), False)
+        if how == "bool" and line <= len(lines)
+        else None
+    )
 
 
 def _conditions(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
@@ -73,4 +79,6 @@ def _branch(text: str, node: ast.AST, condition: ast.expr, loops: list[ast.While
         and any(_has(loop, node.lineno) for loop in loops)
     )
     words = f"{kind} {ast.get_source_segment(text, condition) or ''}"
-    return Branch(condition.lineno, words[:_MOST_WORDS], isinstance(node, (ast.While, ast.For)) or ends_loop)
+    return Branch(
+        condition.lineno, first_words(words, _MOST_WORDS), isinstance(node, (ast.While, ast.For)) or ends_loop
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import DistdbgError, ToolMissing, UsageError, install_extra
+from distdbg.plain_text import first_words
 
 #: what the hub itself puts into a new repository
 _OF_THE_HUB = {".gitattributes"}
@@ -45,7 +46,7 @@ def push(folder: Path, repository: str) -> str:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    return first_words(" ".join(str(error).split()), 160) or type(error).__name__
 
 
 def _hub() -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.plain_text import first_words
 from distdbg.shrink.bisect.command import Command, Varied
 from distdbg.shrink.bisect.searching import Axis, Found, smallest
 from distdbg.shrink.bisect.symptom import Symptom, other_failure, symptom_of
@@ -197,4 +198,4 @@ def _instead(trial: BisectRun) -> str:
 def _last_line(trials: Trials, trial: BisectRun) -> str:
     text = trials.log(trial.number).read_text(encoding="utf-8", errors="replace")
     said = next((line for line in text.splitlines() if line.startswith("distdbg: ")), "")
-    return (said.removeprefix("distdbg: ") or (text.splitlines() or [""])[-1])[:300]
+    return first_words(said.removeprefix("distdbg: ") or (text.splitlines() or [""])[-1], 300)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from distdbg.errors import Refused, ToolMissing, UsageError, install_extra
+from distdbg.plain_text import first_words
 from distdbg.rundir import refuse_unreadable
 from distdbg.shrink.checkpoint.source import CheckpointSource, Folder
 
@@ -68,7 +69,7 @@ def _hub(name: str) -> CheckpointSource:
     try:
         info = hub.HfApi().model_info(model, revision=revision or None, timeout=15)
     except Exception as error:
-        why = " ".join(str(error).split())[:160]
+        why = first_words(" ".join(str(error).split()), 160)
         raise UsageError(
             f"{name} is no folder here, not in the hub's cache, and the hub does not give it: {why}",
             "Check the name, the network and your token, or name a model's folder.",

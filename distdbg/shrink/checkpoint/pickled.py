@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.inert import PICKLE, stand_ins
 from distdbg.shrink.checkpoint.places import places_of
 from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
@@ -78,7 +79,7 @@ def loaded_safely(file: Path | io.BytesIO, called: str, remedy: str) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace, *stand_ins(named)]):
             return torch.load(file, map_location="cpu", weights_only=True, mmap=isinstance(file, Path))
     except Exception as error:
-        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        why = first_words(str(error).splitlines()[0], 160) if str(error) else type(error).__name__
         raise EvidenceUnreadable(f"{called} is not read by torch's safe loader: {why}", remedy) from None
 
 

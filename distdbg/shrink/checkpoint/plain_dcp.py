@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.inert import Inert
 from distdbg.shrink.checkpoint.layer_names import all_renumbered, numbered_prefixes
 from distdbg.shrink.checkpoint.megatron_arguments import followed
@@ -177,7 +178,7 @@ def _metadata(source: Path) -> Any:
         metadata = _OnlyDescriptions(io.BytesIO(data)).load()
         files = {str(stored.relative_path) for stored in metadata.storage_data.values()}
     except Exception as error:
-        why = " ".join(str(error).split())[:160]
+        why = first_words(" ".join(str(error).split()), 160)
         raise EvidenceUnreadable(f"{source}/.metadata does not describe a distributed checkpoint: {why}",
                                  "Save it again with torch.distributed.checkpoint.") from None  # fmt: skip
     for file in sorted(files):

@@ -14,6 +14,7 @@ from typing import Any
 
 from distdbg.errors import Refused, UsageError
 from distdbg.model import fold_ranks
+from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.config_leaves import changed, dotted, entries, value_at
 from distdbg.shrink.choosing import LEAST, order_warning
 from distdbg.shrink.probe.building import Anatomy, Builder
@@ -273,7 +274,7 @@ def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Se
     """
     if isinstance(found, Exception):
         text = " ".join(str(found).split())
-        return _Problem(f"{type(found).__name__}: {text[:200]}")
+        return _Problem(f"{type(found).__name__}: {first_words(text, 200)}")
     lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
     problem = _problem_inside(found, stack, keep)
     return problem if problem.words else _Problem(_problem_outside(before, found, stack, len(keep), lost=lost))

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distdbg.plain_text import first_words
 from distdbg.shrink.probe.building import brief, in_short
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, each_layer, has_passed
@@ -93,7 +94,7 @@ def _equal(pairs: list[tuple[str, str]], full: Mapping[str, Any], small: Mapping
 def _difference(a: Any, b: Any) -> str:
     if isinstance(a, Counter) and isinstance(b, Counter):
         found = list((a - b).elements())[:1] + list((b - a).elements())[:1]
-        return "; ".join(found)[:160]
+        return first_words("; ".join(found), 160)
     return f"{a} there, {b} here"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from distdbg.plain_text import first_words
 from distdbg.shrink.verify.values import KnownValues, operator_mode, tensors_in
 
 
@@ -64,7 +65,7 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
         try:
             sum(t.float().sum() for t in _results(output)).backward()
         except Exception as error:
-            found.why_no_gradients = f"{type(error).__name__}: {str(error)[:120]}"
+            found.why_no_gradients = f"{type(error).__name__}: {first_words(str(error), 120)}"
     found.saved = {path: sum(size for _, size in kept.values()) for path, kept in seen.items()}
     found.gradients = {name for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
     return found

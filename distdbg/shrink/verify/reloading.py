@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from distdbg.plain_text import first_words
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.verify.kept import PASS
 from distdbg.shrink.verify.unsaved import equal_bits, is_saved_as_it_is
@@ -34,7 +35,7 @@ def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) 
 
 
 def _why_not(error: Exception, builder: Builder) -> str:
-    why = " ".join(str(error).split())[:160]
+    why = first_words(" ".join(str(error).split()), 160)
     if isinstance(error, ImportError):
         return f"not run, because a package is missing: {why}"
     if _quantized(builder):

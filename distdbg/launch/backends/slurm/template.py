@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+from distdbg.plain_text import first_words
+
 if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
     sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
 
@@ -84,7 +86,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         text = render_in_process(request["source"], request["values"])
     except TemplateMistake as mistake:
-        return {"line": mistake.line, "because": mistake.because[:1000], "is_syntax": mistake.is_syntax}
+        return {"line": mistake.line, "because": first_words(mistake.because, 1000), "is_syntax": mistake.is_syntax}
     if len(text) > _MAX_SCRIPT_LENGTH:
         return {"line": 0, "because": f"the script has more than {_MAX_SCRIPT_LENGTH >> 20} MiB", "is_syntax": False}
     return {"text": text}
