@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from distdbg.backend_names import AUTO
+from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.errors import UsageError
 from distdbg.evidence.host.preflight import Preflight, read_preflight
 from distdbg.evidence.host.probe_lines import ProbeUnpacker
+from distdbg.hidden_values import HiddenValues
 from distdbg.launch.backends import in_order, named
 from distdbg.launch.backends.interface import ProbeCommand, ProbeOptions
 from distdbg.plain_text import first_words
@@ -57,7 +59,7 @@ def ask(
         options = ProbeOptions(nodes, hosts, folder, token, port, tuple(ssh_options))
         backend = _choose(on, options)
         raw = conduct(backend, backend.probes(options), port=port, reduce=reduce, say=say)
-    preflight = read_preflight(raw)
+    preflight = read_preflight(HiddenValues(known=known_secrets()).mask_all(raw))
     if not preflight.nodes and not preflight.incomplete:
         raise backend.no_nodes("; ".join(preflight.said))
     return preflight

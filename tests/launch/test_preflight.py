@@ -33,3 +33,13 @@ def test_interrupted_preflight_reports_what_was_answered(tmp_path, monkeypatch, 
     assert any(what.startswith("disk of ") for what in unknown) is not looks_known
     assert not [f for f in report["findings"] if f["id"] == "unreachable"]
     assert os.listdir() == []
+
+
+def test_words_of_ssh_are_masked(tmp_path, monkeypatch):
+    (tmp_path / "ssh").write_text('#!/bin/sh\necho "refused $MY_PASSWORD" >&2; exit 255\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(command, ["--hosts", "a,b"])
+    assert done.exit_code == 10 and "refused ********" in done.output and "horse" not in done.output, done.output
