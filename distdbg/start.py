@@ -3,7 +3,8 @@
 Python would print a traceback of whatever it was importing.
 """
 
-import signal
+# Built into the interpreter: the module signal executes Python for milliseconds, in which Ctrl-C may come.
+import _signal as signal  # type: ignore[import-not-found]
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 #: Ctrl-C comes when this module is about to be imported.
 INTERRUPTS = """
-import os, signal, sys
+import os, sys
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == "{module}":
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), 2)
 sys.meta_path.insert(0, Interrupt())
 """
 AT_ONCE = -signal.SIGINT
@@ -24,6 +24,7 @@ AT_ONCE = -signal.SIGINT
 @pytest.mark.parametrize(
     ("module", "code"),
     [
+        ("signal", 130),
         ("distdbg.cli", AT_ONCE),
         ("click", AT_ONCE),
         ("distdbg.cli.commands.launch", 130),
