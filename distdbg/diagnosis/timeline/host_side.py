@@ -163,7 +163,8 @@ def _io(seen: Seen) -> Standing | None:
 
 
 def _debugged_native(seen: Seen) -> Standing | None:
-    """A debugger's stack ends in native code; libraries that only pass a call on, such as libc, do not count."""
+    """A debugger's stack ends in native code; libraries that only pass a call on, such as libc, do not count, nor do
+    Python's own modules, in which idle processes wait."""
     if not seen.unseen or not seen.native_frames or seen.main is None:
         return None
     wait, call = seen.native_call or (None, "")
@@ -171,7 +172,7 @@ def _debugged_native(seen: Seen) -> Standing | None:
     if wait is NativeWait.EVENT:
         if has_python_frames:
             return seen.stands(Doing.IO, f"waits in {call} for {wait.value}", sure=False)
-    elif (called := next((f for f in seen.native_frames if not f.passes_on), None)) is not None:
+    elif (called := next((f for f in seen.native_frames if not (f.passes_on or f.pythons_own)), None)) is not None:
         return seen.stands(Doing.NATIVE, f"is in native code of {called.library} ({called.function})", sure=False)
     if has_python_frames:
         return None

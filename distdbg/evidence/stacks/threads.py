@@ -59,9 +59,13 @@ class Frame:
 
     @property
     def passes_on(self) -> bool:
-        """Whether its C library names no culprit (`libc.so.6`, an extension module of Python itself), or is unknown."""
-        pythons_own = "/lib-dynload/" in (self.module or self.file)
-        return not self.library or pythons_own or _PASSES_ON.match(self.library) is not None
+        """Whether its C library (`libc.so.6`, `libffi.so.8`) names no culprit, or is not known."""
+        return not self.library or _PASSES_ON.match(self.library) is not None
+
+    @property
+    def pythons_own(self) -> bool:
+        """Whether it is in an extension module of Python itself: `_socket`, `_multiprocessing`."""
+        return "/lib-dynload/" in (self.module or self.file)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}" if self.line else f"{self.function} ({self.file})"

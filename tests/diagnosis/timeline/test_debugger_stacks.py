@@ -113,19 +113,20 @@ POLL = """Thread 1 (Thread 0x7f40a11fe740 (LWP 4242) "python"):
 #3  0x000055d0fa356085 in _PyEval_EvalFrameDefault () from /usr/bin/python3.10
 """
 EPOLL = POLL.replace("__GI___poll", "epoll_wait")
+RECEIVES = POLL.replace("__GI___poll", "__libc_recv").replace("select", "_socket")
 LOCK = """#0  0x00007f3d2e8a0a35 in futex_wait_cancelable () at ../sysdeps/nptl/futex-internal.h:183
 #1  0x000055d0fa356084 in take_gil (tstate=0x55d0) at ./Python/ceval_gil.h:246
 """
 ITS_EVENT_LOOP = EPOLL + "#4  Frame 0x55d0, for file /work/me/serve.py, line 8, in run (n=3)\n"
 
 
-@pytest.mark.parametrize("text", [POLL, EPOLL, LOCK], ids=["poll", "epoll", "lock"])
+@pytest.mark.parametrize("text", [POLL, EPOLL, RECEIVES, LOCK], ids=["poll", "epoll", "recv", "lock"])
 def test_idle_process_without_rank_has_no_finding(report_of, text):
     report = report_of(text)
     assert report.findings == () and report.undecided
 
 
-@pytest.mark.parametrize("text", [POLL, EPOLL], ids=["poll", "epoll"])
+@pytest.mark.parametrize("text", [POLL, EPOLL, RECEIVES], ids=["poll", "epoll", "recv"])
 def test_idle_rank_without_python_frames_is_unknown(tmp_path, text):
     verdict, standings = judged(tmp_path, rank0=text)
     assert (verdict, standings[0].doing) == ([], Doing.UNKNOWN)
