@@ -12,7 +12,7 @@ from distdbg.errors import ToolMissing
 
 
 def refuse_unreadable(path: str | Path) -> None:
-    """Raise ToolMissing if the file or folder exists and this user may not read it."""
+    """Raise ToolMissing if the file or folder exists and this user may not read it, or of a run its `attempts`."""
     try:
         status = os.stat(path)  # noqa: PTH116 -- text that a user gave: a Path would lose "./"
     except PermissionError:
@@ -20,7 +20,10 @@ def refuse_unreadable(path: str | Path) -> None:
                           "Ask its owner, or name a copy.") from None  # fmt: skip
     except (OSError, ValueError):  # ValueError: a null character
         return
-    if os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0)):
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if os.access(path, os.R_OK | (os.X_OK if is_folder else 0)):
+        if is_folder:
+            refuse_unreadable(Path(path, "attempts"))
         return
     if status.st_uid == os.geteuid():
         raise ToolMissing(f"{str(path)!r} may not be read", f"Give yourself the right: chmod u+rX {str(path)!r}")

@@ -198,13 +198,15 @@ def test_what_may_not_be_read(odd_things, tmp_path, need):
     dropped = [need("setpriv", "util-linux"), "--bounding-set", "-dac_override,-dac_read_search"]
     (tmp_path / "file").write_text("{}")
     (tmp_path / "closed").mkdir()
-    for name in ("file", "closed"):
+    (tmp_path / "run" / "attempts").mkdir(parents=True)
+    (tmp_path / "run" / "job.json").write_text("{}")
+    for name in ("file", "closed", "run/attempts"):
         (tmp_path / name).chmod(0)
-    command = [*(dropped if os.getuid() == 0 else []), sys.executable, "-c", _AS_WORDS, "file", "closed"]
+    command = [*(dropped if os.getuid() == 0 else []), sys.executable, "-c", _AS_WORDS, "file", "closed", "run"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     found = json.loads(done.stdout)
-    assert len(found) == 2 * len(READERS)
+    assert len(found) == 3 * len(READERS)
     for words, (code, out, err) in found.items():
         assert_answer(words.split(), code, out, err)
         command = words.rpartition(" ")[0]

@@ -17,14 +17,15 @@ from distdbg.collect.runs.dump_evidence import is_dump, load_dump_alone, unseen
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown
-from distdbg.rundir import RunDir
+from distdbg.rundir import RunDir, refuse_unreadable
 
 
 def load(given: Sequence[Path], progress: Progress = not_shown) -> RunEvidence:
     """All of it together. `progress` is called with what is being read, and with the share that is done.
 
     The evidence lives as long as the command: Python's collector does not search its millions of objects for circles,
-    which would take a third of the time. Raises NothingToAnalyse, EvidenceUnreadable, UsageError.
+    which would take a third of the time. Raises NothingToAnalyse, EvidenceUnreadable, ToolMissing,
+    UsageError.
     """
     gc.disable()
     try:
@@ -109,6 +110,7 @@ def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:
         lacks = "no rank is named there" if foreign.recognised else "there is no file"
         raise NothingToAnalyse(f"{names}: {lacks}", "Name a run, a dump, or the files that were collected.")
     first = foreign.unknown[0]
+    refuse_unreadable(first.what)  # the name of a file, if it could not be opened
     if foreign.recognised:
         raise EvidenceUnreadable(
             f"nothing in {names} can be used; {first.what}: {first.because}", "Copy the files again, whole."
