@@ -21,7 +21,17 @@ from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecor
 from distdbg.evidence.training.gradients import gradient_series
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 from distdbg.protocol.agent_events import AgentStarted, AttemptStarted, Cgroup, Kernel, TorchrunExited
-from distdbg.protocol.facts import GroupFact, Handled, Init, ModelAnswer, Raised, ScriptEnd, ShrunkFact, kind_of
+from distdbg.protocol.facts import (
+    GroupFact,
+    Handled,
+    Init,
+    ModelAnswer,
+    Raised,
+    ScriptEnd,
+    ShrunkFact,
+    ValueRead,
+    kind_of,
+)
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -109,6 +119,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         failures=failures_in_facts(texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
+        value_reads=frozenset((read.file, read.line) for _, read in ValueRead.among(texts.facts)),
         shrunk=_shrunk(texts.facts),
         guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
         memory=rank_series(texts.memory, texts.folder, texts.facts, texts.memory_course),

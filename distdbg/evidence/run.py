@@ -221,6 +221,8 @@ class RankRecord:
     without_gradient: WithoutGradient | None = None
     #: what was left out of its model, as it was asked to; None where it was not asked
     shrunk: Shrunk | None = None
+    #: (file, line) where its script read values of simulated devices, which compute none
+    value_reads: frozenset[tuple[str, int]] = frozenset()
     guards: tuple[GuardFact, ...] = ()
     #: what its memory did, step by step; None where `--memory` was not asked for
     memory: MemorySeries | None = None

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from distdbg.protocol.page import PHASES
 
+#: Variable of the launcher: `on` if the devices are simulated. A rank that waits for one takes no CPU time.
+SIMULATED_DEVICES = "DISTDBG_SIMULATED_DEVICES"
+
 
 class RankSample(NamedTuple):
     """A row of the event `signs`. `heard` is None where the rank has no heartbeat page.

@@ -259,6 +259,14 @@ def test_ranks_that_differ(rehearse):
     assert report["rehearsal"]["fits"] is None
 
 
+def test_rank_that_works_on_the_cpu_is_not_ended_as_hung(rehearse):
+    """For longer than the timeout, while another rank waits for it: before the first step, and after it."""
+    works = "end = time.monotonic() + 20\nwhile rank == 0 and time.monotonic() < end: pass\ndist.barrier()\n"
+    step = "model(torch.randn(64, 4096, device='cuda')).sum().backward()\noptimizer.step()\n"
+    done, report = rehearse(f"import time\n{BEGIN}{works}{step * 3}{works}", "--hang-timeout", "8")
+    assert (done.code, report["rehearsal"]["fits"]) == (0, True), done
+
+
 def test_crossed_orders_that_do_not_hang_are_reported(rehearse):
     """Asynchronous collectives of a mesh: no two ranks share two groups, and the streams have room for all."""
     script = MESH + (

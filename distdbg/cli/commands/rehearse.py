@@ -19,6 +19,7 @@ from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
 from distdbg.model import unfold_ranks
+from distdbg.protocol.progress import SIMULATED_DEVICES
 from distdbg.rehearse.fitting import GPUS, Fit
 from distdbg.rehearse.gpu_box.gpus import DEFAULT, GpuKind
 from distdbg.rehearse.gpu_box.gpus import GPUS as GPU_KINDS
@@ -37,7 +38,7 @@ _MOST_A_CPU = 8
 #: Memory of the host that a rank of a large model takes.
 _RANK_BYTES = 600 << 20
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-#: A rank that waits takes no CPU here, and one that works does: a hang is told early, and ends the job.
+#: A hang is reported early, and ends the job: a rank that waits takes no CPU time here, so one that works is excused.
 _HANG_TIMEOUT_S = "60"
 #: The step at whose end the snapshot is taken that says what fills a device: the optimizer has its states by then.
 _SNAPSHOT_STEPS = "2:2"
@@ -269,6 +270,7 @@ class _Job:
         for name in ("CUDA_VISIBLE_DEVICES", chosen_ranks.VARIABLE, "GPU_BOX_REAL", "GPU_BOX_GROUPS"):
             os.environ.pop(name, None)
         os.environ |= {"DISTDBG_KEEP_OPERATIONS": "on", "DISTDBG_VALUE_READS": "off" if self._values else "on"}
+        os.environ[SIMULATED_DEVICES] = "on"
         size, values = str(self._kind.memory), self._values
         options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
         if ranks:

@@ -50,7 +50,7 @@ def finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     return Finding(
         id=lead.finding,
         severity="error",
-        confidence=lead.confidence,
+        confidence="possible" if lead.read_no_value else lead.confidence,
         summary=_summary(lead, who_failed(evidence, group), one=len(ranks) <= 1),
         cause=_cause(lead),
         remedy=_remedy(lead),
@@ -129,6 +129,8 @@ def _cause(lead: RankFailure) -> str:
         words.append(lead.course)
     if lead.doubt:
         words.append(f"Not certain: {lead.doubt}.")
+    if lead.read_no_value:
+        words.append("The line reads a value of a simulated device, which has computed none.")
     return " ".join(words)
 
 
@@ -142,5 +144,7 @@ def _remedy(lead: RankFailure) -> str:
         if lead.where is not None:
             return f"Look why {lead.where.file}:{lead.where.line} was reached{below}."
         return f"Look for a library that ends the process{below}."
+    if lead.read_no_value:
+        return "Rehearse it with --values and a small model: then the line reads a computed value."
     place = f"{lead.where.file}:{lead.where.line}" if lead.where else "the last line of the traceback"
     return f"Mend {place}; the whole traceback is in {lead.citation.path if lead.citation else 'the log'}."

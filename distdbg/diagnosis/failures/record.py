@@ -39,6 +39,11 @@ class RankFailure:
     otherwise: RankFailure | None = None
 
     @property
+    def read_no_value(self) -> bool:
+        """Whether its line reads a value of a device that computes none, as an assert in a rehearsal does."""
+        return self.where is not None and (self.where.file, self.where.line) in self.rank.value_reads
+
+    @property
     def headline(self) -> str:
         """`ValueError: the first line of the message`."""
         first = self.message.split("\n", 1)[0].strip()

@@ -6,6 +6,7 @@ It lives in the launcher's loop and waits for nothing: agents answer when they c
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ from distdbg.protocol.launcher_events import (
     TimeoutNear,
     WentOn,
 )
-from distdbg.protocol.progress import read_samples
+from distdbg.protocol.progress import SIMULATED_DEVICES, read_samples
 from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import RunDir
 from distdbg.whole_file import make_private_folder, write_json
@@ -170,7 +171,8 @@ class HangWatch:
         hang = hang_timeout(self._settings)
         if hang != "off" and number > self._attempt:
             self._attempt = number
-            self._watch = StallWatch(hang, self._settings.startup_timeout)
+            simulated = os.environ.get(SIMULATED_DEVICES) == "on"
+            self._watch = StallWatch(hang, self._settings.startup_timeout, simulated=simulated)
 
     def tick(self, _shown: None = None) -> None:
         try:

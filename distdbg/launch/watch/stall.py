@@ -85,9 +85,13 @@ class _Rank:
 
 
 class StallWatch:
-    """One attempt of a job. It knows the ranks that it has samples of; `ended` removes one."""
+    """One attempt of a job. It knows the ranks that it has samples of; `ended` removes one. `simulated`: the devices
+    are simulated."""
 
-    def __init__(self, hang: float | Literal["auto"], startup: float | Literal["auto"]) -> None:
+    def __init__(
+        self, hang: float | Literal["auto"], startup: float | Literal["auto"], *, simulated: bool = False
+    ) -> None:
+        self._simulated = simulated
         self._hang = hang
         self._startup = startup
         self._ranks: dict[_Key, _Rank] = {}
@@ -324,10 +328,13 @@ class StallWatch:
         return liveness.work_of(rates.values(), loading=self._kind == {"data"}, cpu_counts=not spins)
 
     def _busy(self, rates: _Rates) -> bool:
-        """One is enough: a child process that computes, or before the first step a rank that builds or loads."""
+        """One is enough: a child process that computes, or before the first step a rank that builds or loads. On
+        simulated devices a rank that waits takes no CPU time, so that a rank which computes counts at any time."""
         known = [(rank, rate) for rank, rate in rates.items() if rate is not None]
         if any(rate.child >= liveness.CHILD_COMPUTES for _, rate in known):
             return True
+        if self._simulated:
+            return any(rate.cpu >= liveness.COMPUTES for _, rate in known)
         if self._started or self._startup != "auto":
             return False
         return any(rate.cpu >= liveness.COMPUTES and not self._ranks[rank].sample.spins for rank, rate in known)

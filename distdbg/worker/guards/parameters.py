@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.models import inner_of, is_fsdp1, parameters_of, plain_name, weak
+from distdbg.worker.models import inner_of, is_fsdp1, parameters_of, plain_name, weak, weak_or_gone
 from distdbg.worker.user_code import Where, users_line
 
 _MOST_NAMES = 5
+#: Parameters that are compared, and values of each: a sample is enough, since an optimizer changes nearly all of them.
+_MOST_COMPARED, _VALUES_COMPARED = 256, 256
 _MOST_OPTIMIZERS = 8
 
 
@@ -159,13 +161,14 @@ class ParamsNotOptimized(Guard):
     """Detect parameters of the model that get gradients and are in no optimizer that steps.
 
     It asks once a window for all optimizers that stepped in a window, and between windows too where parameters are
-    missing; it judges once another optimizer would have stepped, or at the end."""
+    missing; it judges once another optimizer would have stepped, or at the end. A parameter that changes meanwhile is
+    trained all the same: by an optimizer of copies of it, in float32 or on the host."""
 
     id = "params-not-optimized"
     most_windows = 3
     costs = (
         "a walk over all parameters at each window: about 1 ms for 1,000 of them, three times, then no more; where "
-        "some are missing, a look at each step's optimizer between the windows"
+        "some are missing, a look at each step's optimizer between the windows, and a few of their values twice"
     )
     blind = "models without DDP or FSDP2; optimizers that step in none of three windows, where none was missing before"
 
@@ -174,6 +177,9 @@ class ParamsNotOptimized(Guard):
         self._held: dict[int, int] = {}
         self._own: set[int] = set()
         self._free: dict[str, tuple[int, int]] = {}
+        #: of parameters that were missing at a step and have not changed since: version and some values
+        self._before: dict[str, tuple[Callable[[], Any], int, Any]] = {}
+        self._changed: set[str] = set()
         self._known: dict[int, Callable[[], Any] | None] = {}
         self._where: Where | None = None
         self._parameters = 0
@@ -188,6 +194,7 @@ class ParamsNotOptimized(Guard):
             self._judge()
         elif self._missing():
             self.listen("optimizer", self._steps_between)
+            self.look()
 
     def finish(self) -> None:
         if 0 < self.windows < self.most_windows:
@@ -204,6 +211,9 @@ class ParamsNotOptimized(Guard):
         wanted = [(name, p) for name, p in named if p.requires_grad]
         self._parameters, self._own = len(wanted), {id(p) for _, p in named}
         self._free = {name: (id(p), _size(p)) for name, p in wanted if p.grad is not None}
+        if not (self._before or self._changed) and (missing := self._missing()):
+            compared = [(name, p) for name, p in wanted if name in missing][:_MOST_COMPARED]
+            self._before = {name: (weak_or_gone(p), p._version, _some_values(p)) for name, p in compared}
 
     def _steps_between(self, optimizer: Any) -> None:
         known = self._known.get(id(optimizer))
@@ -226,12 +236,37 @@ class ParamsNotOptimized(Guard):
             if known is not None and (optimizer := known()) is not None:
                 self._hold(optimizer)  # with groups that it has got since
         missing = self._missing()
+        self.look()
+        all_changed = self._changed and not self._before  # if many are missing, some are compared for all
+        missing = {} if all_changed else {name: size for name, size in missing.items() if name not in self._changed}
         if missing:
             others = Counter(size for own, size in self._held.items() if own not in self._own)
             self.report(self._where, names=list(missing)[:_MOST_NAMES], count=len(missing), parameters=self._parameters,
                      none_held=len(missing) == len(self._free), copied=Counter(missing.values()) <= others,
                      ended=self.context.ended)  # fmt: skip
-        self._held, self._free, self._known = {}, {}, {}
+        self._held, self._free, self._known, self._before = {}, {}, {}, {}
+        self._changed.clear()
+
+    def look(self) -> None:
+        """Note which missing parameters have changed. Waits for the device once, and not at the end of the script, when
+        the device may wait for a rank that has gone."""
+        known = {name: (of(), version, values) for name, (of, version, values) in self._before.items()}
+        known = {name: one for name, one in known.items() if one[0] is not None}
+        changed = {name for name, (parameter, version, _) in known.items() if parameter._version != version}
+        compared = [(name, parameter, values) for name, (parameter, _, values) in known.items() if name not in changed]
+        if compared and not (self.context.ended and any(values.is_cuda for _, _, values in compared)):
+            from torch import stack
+
+            differ = stack([(_some_values(parameter) != values).any() for _, parameter, values in compared]).tolist()
+            changed |= {name for (name, *_), differs in zip(compared, differ, strict=True) if differs}
+        self._changed |= changed
+        self._before = {name: one for name, one in self._before.items() if name not in changed}
+
+
+def _some_values(parameter: Any) -> Any:
+    """A copy of some of them, from all over the parameter; of a DTensor, of this rank's part."""
+    values = getattr(parameter, "_local_tensor", parameter).detach().reshape(-1)
+    return values[:: max(1, values.numel() // _VALUES_COMPARED)].clone()
 
 
 def _size(parameter: Any) -> int:

@@ -26,3 +26,13 @@ def test_pickle_from_another_process_is_no_damaged_file(tmp_path, innermost, fin
     run.exits(1, 1, t=9.2)
     (root,) = [f for f in run.closes().report().findings if f.explained_by is None]
     assert (root.id, root.ranks) == (finding, (1,))
+
+
+@pytest.mark.parametrize(("line_read", "confidence"), [(88, "possible"), (87, "certain")])
+def test_line_that_reads_a_value_of_a_simulated_device_is_a_possible_cause(tmp_path, line_read, confidence):
+    run = MadeRun(tmp_path, ranks=2, nodes=1)
+    run.fact(1, kind="value-read", file="/home/me/train.py", line=line_read, how="item", inside="")
+    run.raises(1, "AssertionError", "loss 0.0", line=88)
+    (root,) = [f for f in run.closes().report().findings if f.explained_by is None]
+    assert (root.id, root.ranks, root.confidence) == ("rank-exception", (1,), confidence)
+    assert ("--values" in root.remedy, "train.py:88" in root.remedy) == (line_read == 88, line_read != 88)

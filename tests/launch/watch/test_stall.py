@@ -13,8 +13,8 @@ MB = 1 << 20
 class Job:
     """Ranks seen once a second. `during` says what each does in a stretch of time; words are kept with their time."""
 
-    def __init__(self, hang="auto", startup="auto", *, ranks=4, nodes=2, **sample):
-        self.watch = StallWatch(hang, startup)
+    def __init__(self, hang="auto", startup="auto", *, ranks=4, nodes=2, simulated=False, **sample):
+        self.watch = StallWatch(hang, startup, simulated=simulated)
         self.now = 1000.0
         self.begun = self.now
         self.nodes = nodes
@@ -325,6 +325,18 @@ def test_crumbs_are_neither_bytes_nor_cpu():
     """A log line now and then, a poll."""
     job = Job(10).trains().during(14, bytes_=dict.fromkeys(ALL, 200), cpu=dict.fromkeys(ALL, 0.01))
     assert job.said() == ["suspected", "stalled"]
+
+
+@pytest.mark.parametrize("computing", [[1], ALL])
+@pytest.mark.parametrize("seconds_of_training", [0, 20])
+def test_rank_that_computes_is_no_hang_on_simulated_devices(seconds_of_training, computing):
+    """Before the first step and after it; for 20 minutes, as it may be an endless loop. An idle job is not excused."""
+    cpu = dict.fromkeys(computing, 1.0)
+    job = Job(60, simulated=True, spins=True).trains(seconds_of_training)
+    assert job.during(600, cpu=cpu).said("suspected", "stalled") == []
+    assert job.during(70).said("suspected", "stalled") == ["suspected", "stalled"]
+    endless = Job(60, simulated=True, spins=True).trains(seconds_of_training)
+    assert endless.during(1300, cpu=cpu).said("suspected", "stalled") == ["suspected", "stalled"]
 
 
 def test_where_waiting_spins_cpu_time_is_no_sign_of_life():

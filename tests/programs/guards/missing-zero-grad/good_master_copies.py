@@ -1,7 +1,6 @@
 """A bfloat16 model whose float32 copies are stepped: their gradients are overwritten, and nothing clears them.
 
 Guard: none
-Modes: params-not-optimized=off
 """
 
 import torch
