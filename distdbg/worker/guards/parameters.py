@@ -248,19 +248,21 @@ class ParamsNotOptimized(Guard):
         self._changed.clear()
 
     def look(self) -> None:
-        """Note which missing parameters have changed. Waits for the device once, and not at the end of the script, when
+        """Note which missing parameters have changed. It waits for the device, but not at the end of the script, when
         the device may wait for a rank that has gone."""
-        known = {name: (of(), version, values) for name, (of, version, values) in self._before.items()}
-        known = {name: one for name, one in known.items() if one[0] is not None}
-        changed = {name for name, (parameter, version, _) in known.items() if parameter._version != version}
-        compared = [(name, parameter, values) for name, (parameter, _, values) in known.items() if name not in changed]
-        if compared and not (self.context.ended and any(values.is_cuda for _, _, values in compared)):
-            from torch import stack
+        for name, (of, version, values) in list(self._before.items()):
+            parameter = of()
+            readable = parameter is not None and not (values.is_cuda and self.context.ended)
+            if parameter is not None and (parameter._version != version or (readable and _differs(parameter, values))):
+                self._changed.add(name)
+                del self._before[name]
 
-            differ = stack([(_some_values(parameter) != values).any() for _, parameter, values in compared]).tolist()
-            changed |= {name for (name, *_), differs in zip(compared, differ, strict=True) if differs}
-        self._changed |= changed
-        self._before = {name: one for name, one in self._before.items() if name not in changed}
+
+def _differs(parameter: Any, before: Any) -> bool:
+    """Whether some values are others than before; False if they cannot be compared, as of a part that was gathered."""
+    values = _some_values(parameter)
+    same_place = values.shape == before.shape and values.device == before.device
+    return same_place and bool((values != before).any())
 
 
 def _some_values(parameter: Any) -> Any:
