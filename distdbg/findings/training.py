@@ -382,7 +382,7 @@ ENTRIES = (
         how_seen="A guard compares the parameters of the DDP or FSDP2 model that have a gradient with those of all "
         "optimizers that step, in three windows of ten steps, and where some are missing between them, too. "
         "Before the run ends it is likely only: an optimizer may still come. Where optimizers hold other "
-        "parameters of the same sizes, those may be copies.",
+        "parameters of the same sizes, those may be copies; a parameter whose values change is not reported.",
         remedy="Make the optimizer of model.parameters(), after the model is whole and wrapped; freeze with "
         "requires_grad_(False) what is not to be trained.",
         source="https://docs.pytorch.org/docs/stable/optim.html#constructing-it",
