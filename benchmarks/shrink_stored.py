@@ -10,6 +10,7 @@ other outputs, or a small model that raises where the full one runs. `warned`: o
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -117,13 +118,15 @@ def _own_class(config: Any) -> Any:
     """A class of the config's module that no auto class knows: the last one that transformers exports."""
     import transformers
 
-    package = type(config).__module__.rpartition(".")[0]
+    package = importlib.import_module(type(config).__module__.rpartition(".")[0])
+    files = [path for folder in package.__path__ for path in sorted(Path(folder).glob("modeling_*.py"))]
+    modules = [importlib.import_module(f"{package.__name__}.{path.stem}") for path in files]
     found = []
-    for name in (name for name in dir(transformers) if name.endswith(("Model", "Generation", "LM")) or "For" in name):
-        one = getattr(transformers, name, None)
-        if not isinstance(one, type) or not issubclass(one, transformers.PreTrainedModel) or "PreTrained" in name:
+    for name, one in ((name, one) for module in modules for name, one in vars(module).items()):
+        if not isinstance(one, type) or not issubclass(one, transformers.PreTrainedModel):
             continue
-        if one.__module__.startswith(package) and getattr(one, "config_class", None) is type(config):
+        is_whole = "PreTrained" not in name and (name.endswith(("Model", "Generation", "LM")) or "For" in name)
+        if is_whole and hasattr(transformers, name) and getattr(one, "config_class", None) is type(config):
             found.append(one)
     if not found:
         raise Refused(f"transformers has no model class for the type {config.model_type!r}", "")

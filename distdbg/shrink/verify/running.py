@@ -51,7 +51,7 @@ class RealRun:
 
     def checks(self, *, step: bool) -> dict[str, str]:
         """Check -> what it says. step: `smoke_test`, a step of an optimizer after which all numbers are finite."""
-        found: dict[str, list[str]] = {"runs": [], "outputs": []}
+        found: dict[str, dict[str, str]] = {"runs": {}, "outputs": {}}
         reached: set[str] = set()
         text: dict[str, Any] | None = None
         main = getattr(self.small, "main_input_name", "input_ids")
@@ -60,23 +60,22 @@ class RealRun:
                 inputs = inputs_of(self.small, modality) if modality else inputs_for(self.small)
                 inputs = as_the_weights(self.small, _varied(inputs))
             except Exception as error:
-                found["runs"].append(f"not run, because of {in_short(error)}")
+                found["runs"][modality] = f"not run, because of {in_short(error)}"
                 continue
             text = inputs if text is None else text
-            said = self._runs(inputs)
-            found["runs"].append(said)
+            said = found["runs"][modality] = self._runs(inputs)
             is_run = said == PASS
-            found["outputs"].append(
+            found["outputs"][modality] = (
                 self._outputs(inputs, reached) if is_run else "not run, because the model does not run"
             )
-        result = {check: _worst(said) for check, said in found.items()}
+        result = {check: _summary(said) for check, said in found.items()}
         silent = [stack.path for stack in self._stacks if stack.path not in reached]
-        if result["outputs"] == PASS and silent:
-            result["outputs"] = f"{PASS}; no input reaches {', '.join(silent)}"
+        if has_passed(result["outputs"]) and silent:
+            result["outputs"] += f"; no input reaches {', '.join(silent)}"
         if text is not None and getattr(self.small, "can_generate", bool)():
             result["generate"] = self._generates(text)
         if step:
-            result["smoke_test"] = _take_a_step(self.small, text, result)
+            result["smoke_test"] = _take_a_step(self.small, text, result | {"runs": found["runs"].get("", "")})
         return result
 
     def _whole(self) -> FullModel:
@@ -205,11 +204,15 @@ def _varied(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worst(said: Sequence[str]) -> str:
-    for begin in ("fail", "warning", "not run"):
-        if found := [words for words in said if words.startswith(begin)]:
+def _summary(said: Mapping[str, str]) -> str:
+    """Of all modalities ("": the model's main input): the worst, or a pass with the first that was not run."""
+    for begin in ("fail", "warning"):
+        if found := [words for words in said.values() if words.startswith(begin)]:
             return found[0]
-    return PASS if said else "not run, because no input is known"
+    rest = [(modality, words) for modality, words in said.items() if not has_passed(words)]
+    if len(rest) == len(said):
+        return rest[0][1] if rest else "not run, because no input is known"
+    return f"{PASS}; with {rest[0][0] or 'text'}: {rest[0][1]}" if rest else PASS
 
 
 def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

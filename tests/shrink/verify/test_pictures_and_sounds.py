@@ -90,6 +90,11 @@ BOTH = {
 }  # fmt: skip
 
 
+#: transformers 5.24 raises AttributeError in modeling_llama4.py:1318, with and without distdbg
+LLAMA4_RAISES = pytest.mark.xfail(
+    tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24),
+    reason="llama4 of transformers 5.24 raises on images",
+)
 #: those that take a video as well
 MOVING = {"llava_onevision", "qwen2_5_vl", "glm4v", "video_llava", "qwen2_5_omni_thinker"}
 
@@ -97,7 +102,10 @@ MOVING = {"llava_onevision", "qwen2_5_vl", "glm4v", "video_llava", "qwen2_5_omni
 @pytest.mark.parametrize(
     ("model_type", "config", "modalities"),
     [
-        *((name, config, "image") for name, config in IMAGES.items()),
+        *(
+            pytest.param(name, config, "image", marks=LLAMA4_RAISES if name == "llama4" else ())
+            for name, config in IMAGES.items()
+        ),
         *((name, config, "audio") for name, config in SOUNDS.items()),
         *((name, config, "image audio") for name, config in BOTH.items()),
         *((name, config, "" if name == "vjepa2" else "image") for name, config in VIDEOS.items()),

@@ -121,6 +121,19 @@ def test_what_the_full_model_cannot_do_is_not_held_against_the_small(tmp_path: P
     assert made["verified"]["runs"].startswith("not run, because the full model does not do forward, either")
 
 
+def test_run_with_text_counts_if_no_image_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distdbg.shrink.verify import running
+
+    def refuse(*_arguments) -> None:
+        raise LookupError("no picture")
+
+    monkeypatch.setattr(running, "modalities", lambda _model: ["image"])
+    monkeypatch.setattr(running, "inputs_of", refuse)
+    verified = shrunk(own_models.save(tmp_path / "large"), smoke=True)["verified"]
+    assert verified["runs"] == "pass; with image: not run, because of LookupError: no picture"
+    assert verified["outputs"] == "pass" and verified["smoke_test"].startswith("pass")
+
+
 def test_what_is_said_of_other_layers_leaves_out_lost_kinds(tmp_path: Path) -> None:
     source = own_models.save(tmp_path / "large", pattern=HYBRID)
     made = shrunk(source, layers=2, keep="first")
