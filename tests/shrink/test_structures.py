@@ -83,7 +83,14 @@ def test_layers_that_run_several_times_gather_alike(tmp_path: Path) -> None:
 def test_refusal_names_the_attribute_and_what_works(tmp_path: Path) -> None:
     source = own_models.save(tmp_path / "large", pattern=["recurrent", "attention"], stores=True)
     with pytest.raises(Refused) as found:
-        shrunk(source, layers=2)
+        shrunk(source, keep="0,1")
     assert "stores would be True, and is False" in found.value.message
     assert "hidden_size" not in found.value.message and "--layers auto, which keeps 0-1,4-5" in found.value.remedy
     assert shrunk(source)["stacks"][0]["kept"] == [0, 1, 4, 5]
+
+
+def test_number_of_layers_may_be_the_last_ones(tmp_path: Path) -> None:
+    """Both layers are the last of their kind, which layers 0 and 1 are not."""
+    made = shrunk(own_models.save(tmp_path / "large", pattern=["recurrent", "attention"], stores=True), layers=2)
+    assert made["stacks"][0]["kept"] == [4, 5] and made["verified"]["outputs"] == "pass"
+    assert [w for w in made["warnings"] if "the kind of layers 0, 2 is not kept" in w]

@@ -33,6 +33,9 @@ def candidates(
         if number is None:
             # a rule that counts from the end, or in blocks, may need a few layers more
             choices += [list(range(n)) for n in range(len(choices[-1]) + 1, min(len(choices[-1]) + 12, layers + 1))]
+        else:
+            # the last layers of the stack are also the last of their kinds, as all layers of a small model may be
+            choices.append(list(range(layers - number, layers)))
     for keep in choices:
         yield keep, stack.lists
         if len(stack.lists) > len(stack.group.lists):
