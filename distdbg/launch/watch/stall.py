@@ -335,8 +335,8 @@ class StallWatch:
             return True
         if self._simulated:
             return any(rate.cpu >= liveness.COMPUTES for _, rate in known)
-        if self._started or self._startup != "auto":
-            return False
+        if self._step or self._calls >= _CALLS or self._startup != "auto":
+            return False  # a rank that builds its model may keep others waiting in their first barrier
         return any(rate.cpu >= liveness.COMPUTES and not self._ranks[rank].sample.spins for rank, rate in known)
 
     def _all_heard_since(self, now: float) -> bool:

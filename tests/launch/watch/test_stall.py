@@ -185,6 +185,12 @@ def test_one_rank_that_computes_does_not_excuse_a_start_for_ever():
     assert job.during(20, cpu={1: 1.0}).said("stalled") == ["stalled"]
 
 
+def test_rank_that_computes_while_others_wait_in_the_first_barrier_is_no_hang():
+    job = Job(60).during(2, cpu={0: 1.0}).during(1, moves=(1, 2, 3), step=0, cpu={0: 1.0})
+    assert job.during(300, cpu={0: 1.0}).said("stalled") == []
+    assert job.during(90).said("stalled") == ["stalled"]
+
+
 def test_who_gives_a_startup_timeout_has_one_rank_that_computes_called_hung():
     assert Job(10, 30).during(34, cpu={1: 1.0}).said("stalled") == ["stalled"]
 
