@@ -21,8 +21,9 @@ from distdbg.secret_forms import MIN_PART_LENGTH, Word, encoded_texts, escaped_f
 
 #: Bits of a value that cannot be tried: 8 letters, or 12 digits alone.
 _MIN_BITS = 37
-#: Changes between digits, capital and small letters that the words of a random value have: 16 characters or more.
-_MIN_CHANGES = 10
+#: Letters and digits of a random value, and changes between digits, capital and small letters in it: half of 40 random
+#: hexadecimal digits are followed by one of the other kind, and passwords of words and years have fewer changes.
+_MIN_RANDOM, _MIN_CHANGES = 16, 10
 _MAX_CHARACTERS = 4096
 #: Bytes of the salt.
 _MAX_SALT = 64
@@ -67,7 +68,8 @@ def _withstands_trying(words: Sequence[str]) -> bool:
 
 
 def _is_random(words: Iterable[str]) -> bool:
-    return sum(a != b for a, b in pairwise(_kinds(words))) >= _MIN_CHANGES
+    kinds = _kinds(words)
+    return len(kinds) >= _MIN_RANDOM and sum(a != b for a, b in pairwise(kinds)) >= _MIN_CHANGES
 
 
 def _kinds(words: Iterable[str]) -> list[str]:

@@ -43,6 +43,11 @@ def test_escapes_around_a_value_are_no_part_of_it(text):
     assert search(PASSWORD).find(whole) == [(begin, begin + len(PASSWORD))]
 
 
+@pytest.mark.parametrize(("value", "bits"), [(TOKEN, 24), (PASSWORD, 8), ("a1b2c3d4e5f6", 8), ("MyCompanyProd2024", 8)])
+def test_only_a_random_value_has_a_long_checksum(value, bits):
+    assert [digest["bits"] for digest in digests_of(value, b"salt")] == [bits]
+
+
 def test_random_value_is_found_inside_a_word_and_a_password_as_a_whole_word():
     assert search(TOKEN).find(f"user{TOKEN}x") == [(4, 4 + len(TOKEN))]
     assert search(PASSWORD).find(f"user{PASSWORD}x and {PASSWORD}") == [(26, 42)]
