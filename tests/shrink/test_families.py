@@ -322,7 +322,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
     source = models.llama(tmp_path / "large")
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}))
-    with pytest.raises(Refused, match="the config makes 9 layers .* has tensors of 6 of them"):
+    with pytest.raises(Refused, match=r"the config makes 9 layers .* has tensors of 6 of them"):
         shrunk(source, tmp_path / "small")
     (source / "config.json").write_text(json.dumps({**config, "intermediate_size": 50}))
     with pytest.raises(Refused, match="names_and_shapes"):
