@@ -6,7 +6,6 @@ their own arrived with, or at most 20 ms after, those of the entry before them. 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -32,12 +31,8 @@ class Line(NamedTuple):
     ended: bool = True
 
 
-def parse_index(text: bytes) -> list[Span]:
-    """Its entries, in order. A last line that is cut short and lines that are none are passed over."""
-    return list(_spans(text[: text.rfind(b"\n") + 1].splitlines()))
-
-
 def _spans(lines: Sequence[bytes]) -> Iterator[Span]:
+    """The entries of an index, in order. Other lines are left out."""
     for line in lines:
         fields = line.split()
         if len(fields) != 3 or not all(f.isdigit() and len(f) < 20 for f in fields):
@@ -45,12 +40,6 @@ def _spans(lines: Sequence[bytes]) -> Iterator[Span]:
         t_ns, offset, length = map(int, fields)
         if t_ns < _MOST and offset < _MOST:
             yield Span(t_ns, offset, length)
-
-
-def time_at(spans: Sequence[Span], offset: int) -> int | None:
-    """Epoch ns at which the byte at `offset` arrived; None before the first entry."""
-    found = bisect_right(spans, offset, key=lambda span: span.offset)
-    return spans[found - 1].t_ns if found else None
 
 
 class TimeTable:

@@ -3,23 +3,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdbg.evidence.logs.index import LineSplitter, Span, TimeTable, parse_index, time_at, whole_characters
+from distdbg.evidence.logs.index import LineSplitter, TimeTable, whole_characters
 
 TEXT = b"1000 0 10\n2000 10 5\n3000 40 1\n"
 
 
-def test_an_index_is_read_and_a_line_cut_short_is_passed_over() -> None:
-    spans = [Span(1000, 0, 10), Span(2000, 10, 5), Span(3000, 40, 1)]
-    assert parse_index(TEXT) == spans
-    assert parse_index(TEXT[:-1]) == spans[:2] and parse_index(TEXT[:3]) == [] == parse_index(b"")
+def times_of(index: bytes) -> dict[int, int]:
+    """Where the time of 60 bytes changes."""
+    table, offset, found = TimeTable(), 0, {}
+    table.add(index)
+    for t_ns, part in table.cut(0, bytes(60)):
+        found[offset] = t_ns
+        offset += len(part)
+    return found
+
+
+def test_index_is_read_and_damaged_lines_are_left_out() -> None:
+    assert times_of(TEXT) == {0: 1000, 10: 2000, 40: 3000}
+    assert times_of(TEXT[:-1]) == {0: 1000, 10: 2000} and times_of(TEXT[:3]) == times_of(b"") == {0: 0}
     damaged = b"1000 0 10\n\x00\xff\n- 1 2\n9 9\n" + b"9" * 5000 + b" 1 1\n2000 10 5\n"
-    assert parse_index(damaged) == spans[:2]
-
-
-def test_a_byte_has_the_time_of_the_entry_before_it() -> None:
-    spans = parse_index(TEXT)
-    assert [time_at(spans, offset) for offset in (0, 9, 10, 39, 40, 10**9)] == [1000, 1000, 2000, 2000, 3000, 3000]
-    assert time_at([], 0) is None and time_at(spans[1:], 3) is None
+    assert times_of(damaged) == {0: 1000, 10: 2000}
 
 
 @given(st.lists(st.integers(1, 40)), st.lists(st.integers(1, 40)))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.evidence.logs.index import parse_index, time_at
+from distdbg.evidence.logs.index import TimeTable
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.io import disk_files
 from distdbg.launch.io.disk import DiskWriter
@@ -134,8 +134,9 @@ def test_the_index_says_when_each_line_came(loop: Loop) -> None:
     rank.wait()
     loop.follower.close_rank(0)
     loop.writer.flush(10)
-    spans = parse_index(loop.log(0).with_suffix(".index").read_bytes())
-    found = [time_at(spans, offset) for offset in (0, 4, 8)]
+    table = TimeTable()
+    table.add(loop.log(0).with_suffix(".index").read_bytes())
+    found = [next(table.cut(offset, b"x"))[0] for offset in (0, 4, 8)]
     assert all(sent <= t < sent + 5e9 for sent, t in zip(times, found, strict=True)) and found == sorted(found)
 
 
