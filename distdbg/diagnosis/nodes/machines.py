@@ -16,6 +16,8 @@ from distdbg.model import Citation, Finding, Severity
 
 #: A smaller offset does no harm: a synchronized clock stays within milliseconds.
 _CLOCK_SKEW_S = 0.5
+#: torch's dynamic rendezvous drops a node after three heartbeats of 5 s, whose times are by the clock of each node.
+_RENDEZVOUS_LIMIT_S = 15.0
 
 
 @rule("clock-skew")
@@ -40,11 +42,19 @@ def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
 def _skew_of_a_run(clock: ClockOffset) -> Finding:
     side = "ahead of" if clock.ahead_s > 0 else "behind"
     apart = f"{abs(clock.ahead_s):,.2f} s {side} the launcher's, or up to {clock.within_s:.2g} s more"
+    cause = (
+        "In this report the times of that node are corrected by this. Its files, the lines that its ranks print and "
+        "quotes have the times of its own clock."
+    )
+    if abs(clock.ahead_s) > _RENDEZVOUS_LIMIT_S:
+        cause += (
+            " torchrun's c10d rendezvous takes a node that is so far behind another for dead: it may fail, or start "
+        )
+        cause += "the ranks of the other nodes alone."
     found = observation(
         "clock-skew",
         f"the clock of node {clock.node_rank} ({clock.host}) is {apart}",
-        "In this report the times of that node are corrected by this. Its files, the lines that its ranks print and "
-        "quotes have the times of its own clock.",
+        cause,
         confidence="certain",
         evidence=(Citation("events.jsonl", clock.line, "node-clock"),),
     )
