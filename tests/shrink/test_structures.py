@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from distdbg.errors import Refused
 from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.making import ShrinkRequest, make
-from tests.shrink import own_models
+from tests.shrink import models, own_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_process")]
 
@@ -87,6 +87,18 @@ def test_refusal_names_the_attribute_and_what_works(tmp_path: Path) -> None:
     assert "stores would be True, and is False" in found.value.message
     assert "hidden_size" not in found.value.message and "--layers auto, which keeps 0-1,4-5" in found.value.remedy
     assert shrunk(source)["stacks"][0]["kept"] == [0, 1, 4, 5]
+
+
+def test_layer_named_by_its_distance_from_the_end_keeps_the_last(tmp_path: Path) -> None:
+    """LLaVA takes what comes before the last layer of its tower: the small tower's last layer must be that one."""
+    text = {"model_type": "llama", **models.TINY, "num_hidden_layers": 4}
+    tower = {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2,
+             "num_hidden_layers": 5, "image_size": 28, "patch_size": 14}  # fmt: skip
+    source = models.save(tmp_path / "large", "llava", "AutoModelForImageTextToText", text_config=text,
+                         vision_config=tower, image_token_index=60, vision_feature_layer=-2)  # fmt: skip
+    made = shrunk(source)
+    assert {s["layers"]: s["kept"] for s in made["stacks"]} == {4: [0, 1], 5: [0, 4]}
+    assert made["verified"]["outputs"] == made["verified"]["runs"] == "pass"
 
 
 def test_number_of_layers_may_be_the_last_ones(tmp_path: Path) -> None:

@@ -51,6 +51,25 @@ def stage_starts(builder: Builder, group: StackGroup) -> list[int]:
     return [0, *accumulate(value_at(builder.full, group.counts))][:-1] if group.counts is not None else []
 
 
+def last_layers_named(builder: Builder, group: StackGroup) -> set[int]:
+    """Layers behind one whose states are taken by its distance from the end (`vision_feature_layer: -2`), and all that
+    follow: if they are kept, the distance stays true.
+
+    The field is beside the leaf, or in a config around it under a name with the word of the section (`vision`).
+    """
+    if not group.owns_section:
+        return set()
+    words = {str(part).removesuffix("_config") for part in group.section}
+    furthest = 1
+    for path, value in integers(builder.full):
+        name = next(str(part) for part in reversed(path) if isinstance(part, str))
+        section = section_of(path)
+        is_around = section == group.section[: len(section)] and words & {*name.split("_")}
+        if (section == group.section or is_around) and _NAMES_LAYERS.search(name) and -group.layers <= value < 0:
+            furthest = max(furthest, -value)
+    return set(range(group.layers - furthest + 1, group.layers))
+
+
 def left_of_stages(stages: Sequence[int], keep: Sequence[int]) -> list[int]:
     """How many of `keep` lie in each of the stages in a row: 0, 1, 5 of `[1, 2, 7, 2]` are 1, 1, 1, 0."""
     ends = list(accumulate(stages))

@@ -20,7 +20,15 @@ from distdbg.shrink.choosing import LEAST, order_warning
 from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.candidates import candidates, further_edits, names_sources, rules_of, smaller
 from distdbg.shrink.probe.controls import StackGroup, find_groups, inside_of, why_not_counted
-from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
+from distdbg.shrink.probe.edits import (
+    Edits,
+    edits_for,
+    followers,
+    index_roles,
+    last_layers_named,
+    lists_a_layer,
+    stage_starts,
+)
 from distdbg.shrink.probe.kinds import (
     counting,
     fingerprints,
@@ -117,6 +125,7 @@ def _look(builder: Builder, full: Anatomy, group: StackGroup) -> Stack:
         whole.append((*own, *(repr(m[i]) for m in marks), *(i in m for m in members)))
     order = list(dict.fromkeys(whole))
     needed = set(stage_starts(builder, group))  # a stage without a layer would be another model
+    needed |= last_layers_named(builder, group)
     tap_lists = []
     for path in possible_taps:
         # Small numbers may be of another stack, or of stages: with the first layers kept they are right either way.
