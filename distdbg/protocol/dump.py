@@ -42,6 +42,11 @@ def failed(because: str, kind: NoStacks | None = None) -> dict[str, str]:
     return {"failed": because} if kind is None else {"failed": because, "kind": kind.value}
 
 
+def collected(files: Sequence[str]) -> dict[str, Any]:
+    """Names of the files that hold it: a process may have several flight recorders."""
+    return {"file": files[0]} | ({"beside": list(files[1:])} if files[1:] else {})
+
+
 def not_tried(because: str) -> dict[str, str]:
     return {"not_tried": because}
 
@@ -132,12 +137,12 @@ class LockFile(DumpPart, name="lock-file", by="agent"):
 
 
 class LookPart(DumpPart, name="look", by="agent"):
-    """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid. Where
-    the rank waits for a child or a lock file, `below` are all processes below it, and `lock` is the file; where it
-    waits for another file or socket, `below` are its children that have ended. `after` is the process's use of CPU and
-    files when this look was over. `rested` is how often the judged thread had left a CPU by then and after it had gone
-    to sleep again, since a look pauses it; None if it did not go to sleep. `switched` of the next look is how often it
-    had when that began."""
+    """`stacks`, `recorder` and `native` name a file (`file`, and more of them in `beside`), or say why there is none.
+    `children` are processes by pid. Where the rank waits for a child or a lock file, `below` are all processes below
+    it, and `lock` is the file; where it waits for another file or socket, `below` are its children that have ended.
+    `after` is the process's use of CPU and files when this look was over. `rested` is how often the judged thread had
+    left a CPU by then and after it had gone to sleep again, since a look pauses it; None if it did not go to sleep.
+    `switched` of the next look is how often it had when that began."""
 
     t: float | None = None
     process: Mapping[str, object]

@@ -1,9 +1,9 @@
-"""Ask a rank for its flight recorder, without the GIL and without a pause.
+"""Ask a rank for its flight recorders, without the GIL and without a pause.
 
-`ask`: over the Unix socket that torch serves in a rank that distdbg has started. torch has two recorders in a process:
-ProcessGroupNCCL's, and one that all other backends share. Both answer in the same form (torch/csrc/distributed/c10d:
-NCCLUtils.cpp, FlightRecorder.cpp). A process group of `cpu:gloo,cuda:nccl`, which is what init_process_group() makes by
-default, writes to both.
+`ask`: over the Unix socket that torch serves in a rank that distdbg has started. A process has a recorder of the older
+ProcessGroupNCCL, one that gloo and others share, and in newer torch one for each backend of another name, as nccl2
+(torch/csrc/distributed/c10d: NCCLUtils.cpp, FlightRecorder.cpp, hooks/FlightRecorderHook.cpp). All have the same form.
+The server tells only the open operations of the last kind; torch writes all of them into a file when it is asked to.
 
 `ask_by_pipe`: of other ranks, by the pipe of ProcessGroupNCCL. Where TORCH_NCCL_DEBUG_INFO_PIPE_FILE (in newer torch
 TORCH_FR_DEBUG_INFO_PIPE_FILE) is set, torch makes the pipe `<value><rank>.pipe`. Whatever is written into it lets a
@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distdbg.collect.machine.nccl_ras import uses_nccl
 from distdbg.collect.machine.procfs import read_environment, started_at
@@ -37,10 +38,17 @@ _ENTRIES = b'"entries"'
 _LONG_LIST = re.compile(rb'"ranks":"\[([0-9, ]{200,})\]"')
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-_NEXT_TIME = f"the job was not started by distdbg; for next time set {_PIPES[1]}=/tmp/recorder_ in it"
+_NEXT_TIME = (
+    f"the job was not started by distdbg; for next time set {_PIPES[1]}=/tmp/recorder_ in it, from torch 2.15 on with "
+    "TORCH_DIST_USE_NCCL2=0, since the backend nccl2 makes no pipe"
+)
 #: The last byte of a pickle.
 _STOP = b"."
 _LOOK_EVERY_S = 0.02
+#: For a file without stacks: milliseconds.
+_WRITES_WITHIN_S = 1.0
+#: In a rank's node folder, before its number: configs/preset-default.yaml sets it as TORCH_FR_DUMP_TEMP_FILE.
+FILE_STEM = "recorder_"
 #: For the first dump by a pipe: 5 to 8 s of three ranks on two busy cores, 1 to 2 s where cores are free.
 PIPE_ANSWERS_WITHIN_S = 20.0
 
@@ -49,52 +57,125 @@ class RecorderFailed(Exception):
     """Says why there is no recorder's dump."""
 
 
-#: NCCL's first. A build without CUDA has no handler of that name.
-_HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
+#: Of ProcessGroupNCCL first; a build without CUDA has none of that name. Then the one that other backends share.
+_OF_NCCL, _OF_BACKENDS = "dump_nccl_trace_json", "fr_trace_json"
+#: The handler of a torch that has one recorder for each backend.
+_WRITE_FILE = "fr_dump_file"
+#: Backends of torch that have a recorder of their own there.
+_BACKENDS = ("nccl2", "nccl-lazy")
 
 
-def ask(path: Path, within_s: float) -> bytes:
-    """The recorders' JSON, as one: 10-30 ms and about 1 MB for 2,000 entries. Raises RecorderFailed."""
+@dataclass(frozen=True)
+class Recorded:
+    """One recorder's dump: `json`, with long lists of ranks as ranges, or a `pickle` as torch wrote it, unread."""
+
+    form: str
+    data: bytes
+
+
+def ask(path: Path, rank: int, within_s: float) -> list[Recorded]:
+    """Return the dumps of the recorders that have entries; if none has any, one that says so.
+
+    Takes 10-30 ms; 2,000 entries are about 1 MB. `path` is the socket, in the rank's node folder. Raises
+    RecorderFailed.
+    """
     if not path.exists():
         raise RecorderFailed("this rank serves none: its process group is not made, or it has no worker side")
     until = time.monotonic() + within_s
-    answers, failed = [], ""
-    for handler in _HANDLERS:
+    handlers = _handlers(path, within_s)
+    answers, failed = [], "this torch serves none"
+    for handler in (name for name in (_OF_NCCL, _OF_BACKENDS) if name in handlers):
         try:
             answers.append(_ask(path, handler, until - time.monotonic()))
         except RecorderFailed as error:  # noqa: PERF203 -- two of them
             failed = str(error)
     if not answers:
         raise RecorderFailed(failed)
-    used = [answer for answer in answers if _ENTRIES in answer]
-    return _merged(*used) if len(used) > 1 else (used or answers)[0]
+    found = [Recorded("json", folded(answer)) for answer in answers if _ENTRIES in answer]
+    for backend, told in _of_backends(path, handlers, until):
+        whole = _written_file(path, rank, backend, until)
+        if whole is None and _ENTRIES not in told:
+            raise RecorderFailed(f"torch did not write the dump of {backend}'s recorder, and it has no open operation")
+        found.append(Recorded("json", folded(told)) if whole is None else Recorded("pickle", whole))
+    return found or [Recorded("json", folded(answers[0]))]
+
+
+def files_of(found: list[Recorded], rank: int, look: int) -> dict[str, bytes]:
+    """The files of a dump for what `ask` has returned: their names and contents."""
+    return {
+        f"recorder/{rank:05d}.{look}{f'.{part}' if part else ''}.{one.form}": one.data for part, one in enumerate(found)
+    }
+
+
+def _of_backends(path: Path, handlers: list[str], until: float) -> Iterator[tuple[str, bytes]]:
+    """(backend, its open operations) for each that has a process group.
+
+    A torch without the handler for files ignores the parameter, and would tell another backend's operations.
+    """
+    for backend in _BACKENDS if _WRITE_FILE in handlers else ():
+        told = _ask(path, _OF_BACKENDS, until - time.monotonic(), f"backend={backend}")
+        if _groups_of(told):
+            yield backend, told
+
+
+def _written_file(path: Path, rank: int, backend: str, until: float) -> bytes | None:
+    """The dump of all entries; None where torch writes it elsewhere than into the rank's node folder, or not in time.
+
+    The file is removed again: one that is there at the end was written by torch at a timeout.
+    """
+    file = path.with_name(f"{FILE_STEM}{rank}")
+    before = _state(file)
+    _ask(path, _WRITE_FILE, until - time.monotonic(), f"backend={backend}")
+    data = _changed({file: before}, min(until, time.monotonic() + _WRITES_WITHIN_S))
+    if data is not None and before is None:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return data
+
+
+def _groups_of(told: bytes) -> dict[str, Any]:
+    """`pg_status` of an answer, by the number of the group. Raises RecorderFailed."""
+    try:
+        groups = json.loads(told)["pg_status"]
+        if isinstance(groups, dict):
+            return groups
+    except (ValueError, KeyError):
+        pass
+    raise RecorderFailed("its answer is not of the form that torch writes")
 
 
 def completed(path: Path, within_s: float) -> int:
-    """How many collectives the device has completed, in all process groups of NCCL. Raises RecorderFailed.
+    """How many operations the device has completed, in all process groups of NCCL. Raises RecorderFailed.
 
-    Without the entries the answer is small. Source: ProcessGroupNCCL.cpp, its handlers' parameters.
+    Without the entries the answer is small. Source: ProcessGroupNCCL.cpp, its handlers' parameters. Newer backends tell
+    the open ones as well.
     """
+    until = time.monotonic() + within_s
+    told = [_ask(path, _OF_NCCL, within_s, "includecollectives=false")]
+    told += [answer for _, answer in _of_backends(path, _handlers(path, within_s), until)]
     try:
-        told = json.loads(_ask(path, _HANDLERS[0], within_s, "includecollectives=false"))
-        numbers = [group["last_completed_collective"] for group in told["pg_status"].values()]
-        return sum(int(number) for number in numbers)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return sum(int(group["last_completed_collective"]) for one in told for group in _groups_of(one).values())
+    except (ValueError, TypeError, KeyError):
         raise RecorderFailed("it does not say how many collectives are completed") from None
 
 
-def _merged(nccl: bytes, others: bytes) -> bytes:
-    """One dump with the entries of both. A group has the same name in both, and its own sequence numbers in each."""
-    one, other = json.loads(nccl), json.loads(others)
-    one["entries"] += other["entries"]
-    one["pg_config"] = {**other.get("pg_config", {}), **one.get("pg_config", {})}
-    return json.dumps(one, separators=(",", ":")).encode()
+def _handlers(path: Path, within_s: float) -> list[str]:
+    """The names that the server answers to. Raises RecorderFailed."""
+    try:
+        names = json.loads(_request(path, "GET /handler/", within_s))
+    except ValueError:
+        raise RecorderFailed("its server does not name what it serves") from None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _ask(path: Path, handler: str, within_s: float, parameters: str = "") -> bytes:
+    return _request(path, f"POST /handler/{handler}?{parameters}", within_s)
+
+
+def _request(path: Path, line: str, within_s: float) -> bytes:
     if within_s <= 0:
         raise RecorderFailed("it does not answer in time")
-    request = f"POST /handler/{handler}?{parameters} HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
+    request = f"{line} HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(within_s)
         try:
@@ -177,14 +258,10 @@ class PipeAsked:
 
     def answer(self, within_s: float) -> bytes:
         """The recorder's pickle, unread. Raises RecorderFailed."""
-        until = time.monotonic() + within_s
-        while True:
-            for file, before in self.files.items():
-                if _state(file) != before and (data := _whole(file)):
-                    return data
-            if time.monotonic() >= until:
-                raise RecorderFailed(f"nothing was written within {within_s:.1f} s after {self.pipe} was asked")
-            time.sleep(_LOOK_EVERY_S)
+        data = _changed(self.files, time.monotonic() + within_s)
+        if data is None:
+            raise RecorderFailed(f"nothing was written within {within_s:.1f} s after {self.pipe} was asked")
+        return data
 
 
 def ask_by_pipe(pid: int, rank: int) -> PipeAsked:
@@ -232,6 +309,17 @@ def _state(file: Path) -> tuple[int, int, int] | None:
         found = file.stat()
         return found.st_ino, found.st_mtime_ns, found.st_size
     return None
+
+
+def _changed(files: Mapping[Path, tuple[int, int, int] | None], until: float) -> bytes | None:
+    """The whole content of the first of `files` whose state is another one; None if there is none until then."""
+    while True:
+        for file, before in files.items():
+            if _state(file) != before and (data := _whole(file)):
+                return data
+        if time.monotonic() >= until:
+            return None
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _write_into(pipe: Path) -> None:

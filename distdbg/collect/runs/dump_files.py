@@ -35,6 +35,7 @@ _MOST_PART = 128 << 20
 _MOST_STACKS = 16 << 20
 _MOST_RECORDER = 64 << 20
 _MOST_CALLS = 1 << 20
+_MOST_BESIDE = 8
 _MOST_SOURCE = 1 << 20
 _NO_STACKS = {kind.value: kind for kind in NoStacks}
 
@@ -198,7 +199,10 @@ class _DumpReader:
     def _recorder(self, said: object) -> RecorderLog | None:
         file = _file_of(said)
         if file and file not in self._recorders_read:
-            self._recorders_read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
+            read = [
+                self._pickled(one) if one.endswith(".pickle") else self._plain(one) for one in (file, *_beside(said))
+            ]
+            self._recorders_read[file] = RecorderLog.joined([log for log in read if log is not None])
         return self._recorders_read[file] if file else None
 
     def _plain(self, file: str) -> RecorderLog | None:
@@ -272,6 +276,12 @@ class _DumpReader:
         if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
             return None
         return f"{self._folder}/{name}"  # no Path: for 100,000 ranks these cost seconds
+
+
+def _beside(said: object) -> list[str]:
+    """More files of the same item: a process has a recorder for each kind of backend."""
+    names = said.get("beside") if isinstance(said, dict) else None
+    return [name for name in names[:_MOST_BESIDE] if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _file_of(said: object) -> str:

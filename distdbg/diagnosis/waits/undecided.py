@@ -10,12 +10,12 @@ from distdbg.model import Unknown, fold_ranks
 
 _MOST_PLACES = 6
 _WHAT = "why the job stands still"
+_RECORDERS = "their flight recorders (TORCH_FR_BUFFER_SIZE=2000 and, before torch 2.15, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
 
 #: Of a collective that timed out, where one rank's watchdog alone says so.
 MISSING_RANK = Unknown(
     "for which rank the others waited",
-    "a collective timed out, and no line says who was missing: collect the logs of all ranks, and flight recorders "
-    "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
+    f"a collective timed out, and no line says who was missing: collect the logs of all ranks, and {_RECORDERS}",
     decisive=True,
 )
 
@@ -73,10 +73,11 @@ def _why(hang: Hang) -> str:
     out_of_step = next(filter(None, (_out_of_step(hang, wait) for wait in hang.complete)), "")
     if because := out_of_step or apart_by_port(hang) or _members_not_read(hang):
         return because
-    if any(wait.on_device and wait.started is None for wait in hang.complete):
+    unstarted = [wait for wait in hang.complete if wait.on_device and wait.started is None]
+    if unstarted:
         return (
             "every host has enqueued the operation and no device completes it, so one of the devices or the network "
-            "between them is at fault; `--preset hang` records which devices have started it"
+            f"between them is at fault; {_records_starts(hang, unstarted)}"
         )
     if any(s.doing is Doing.TRANSFER for s in hang.standings.values()):
         return (
@@ -84,6 +85,18 @@ def _why(hang: Hang) -> str:
             "differ, or the network is cut"
         )
     return "no rank was found that the others wait for"
+
+
+def _records_starts(hang: Hang, waits: list[Wait]) -> str:
+    """What lets the recorder say which devices have started an operation."""
+    names = {wait.group for wait in waits}
+    comms = {group.comm for group in hang.groups if group.name in names and group.on_device}
+    if comms <= {"nccl"}:
+        return "`--preset hang` records which devices have started it"
+    return (
+        f"torch's backend {', '.join(sorted(comms))} records no starts: with TORCH_DIST_USE_NCCL2=0, which brings the "
+        "older backend back, `--preset hang` records which devices have started it"
+    )
 
 
 def _not_read(hang: Hang) -> str:
@@ -100,8 +113,7 @@ def _members_not_read(hang: Hang) -> str:
         return ""
     return (
         f"{_ranks(wait.waiting)} wait{'s' if len(wait.waiting) == 1 else ''} in {wait.what}, and whether all other "
-        "members of the group have begun it is not known: collect the logs and the flight recorders of all ranks "
-        "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+        f"members of the group have begun it is not known: collect the logs of all ranks, and {_RECORDERS}"
     )
 
 

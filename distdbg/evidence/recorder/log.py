@@ -26,7 +26,7 @@ _MAX_PARTS_SHOWN = 4
 #: Parts of a coalesced operation that are compared between ranks.
 _MAX_PARTS_COMPARED = 4096
 #: Backends whose operations a host only enqueues.
-ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
+ON_DEVICE = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "xccl", "hccl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +224,21 @@ class RecorderLog:
     unused: dict[str, int] = field(default_factory=dict)
     #: groups whose list of ranks is not used: name -> reason
     unused_ranks: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, logs: Sequence[RecorderLog]) -> RecorderLog | None:
+        """The recorders of one process as one: no two have operations of the same backend. None for none."""
+        if len(logs) < 2:
+            return logs[0] if logs else None
+        return cls(
+            {key: group for log in logs for key, group in log.groups.items()},
+            [transfer for log in logs for transfer in log.transfers],
+            min((log.timeout_s for log in logs if log.timeout_s is not None), default=None),
+            sum(log.entries for log in logs),
+            any(log.overrun for log in logs),
+            {because: sum(log.unused.get(because, 0) for log in logs) for log in logs for because in log.unused},
+            {name: because for log in logs for name, because in log.unused_ranks.items()},
+        )
 
     @property
     def on_device(self) -> bool:

@@ -173,7 +173,9 @@ class _Reading:
         elif sequence == group.last:  # parts of one coalesced call share a number, and its last entry has the events
             self._add_part(group, entry, done=done)
             return
-        started = entry["state"] == "started" or bool(entry.get("time_discovered_started_ns"))
+        # A backend that does not see starts writes the time of completion as that of the start, too (nccl2).
+        began = entry.get("time_discovered_started_ns")
+        started = entry["state"] == "started" or (bool(began) and began != entry.get("time_discovered_completed_ns"))
         duration = entry.get("duration_ms")
         number = self._signature_of(entry)
         group.created.append(created)

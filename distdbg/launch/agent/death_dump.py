@@ -29,7 +29,7 @@ from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.agent_events import DeathDump, Dumped
-from distdbg.protocol.dump import COLLECTED, NodePart, PageReading, RankPart, failed, not_tried
+from distdbg.protocol.dump import COLLECTED, NodePart, PageReading, RankPart, collected, failed, not_tried
 
 WITHIN_S = 0.3
 _THREADS = 16
@@ -49,7 +49,8 @@ class NodeDeathDump:
         self._until = self._begun + within_s
         self._todo: queue.SimpleQueue[RankProcess] = queue.SimpleQueue()
         self._found: dict[int, dict[str, Any]] = {}
-        self._data: dict[int, bytes] = {}
+        #: of each rank the files of its recorders
+        self._data: dict[int, dict[str, bytes]] = {}
         self._sources: dict[str, tuple[str, bytes]] = {}
         self._has_sources = threading.Event()
         threading.Thread(target=self._read_sources, name="last-sources", daemon=True).start()
@@ -90,13 +91,14 @@ class NodeDeathDump:
             return {"recorder": not_tried(_NO_TIME)}
         seen: dict[str, Any] = {"t": time.time(), "process": look(rank.pid or 0)}
         try:
-            data = recorder.ask(self._stem(rank, "recorder"), left)
+            told = recorder.ask(self._stem(rank, "recorder"), rank.rank, left)
         except recorder.RecorderFailed as error:
             return seen | {"recorder": failed(str(error))}
-        if sum(map(len, self._data.values())) + len(data) > _MOST_BYTES:
+        files = recorder.files_of(told, rank.rank, 1)
+        if sum(len(data) for kept in (*self._data.values(), files) for data in kept.values()) > _MOST_BYTES:
             return seen | {"recorder": not_tried("the recorders of this node were too large together")}
-        self._data[rank.rank] = data
-        return seen | {"recorder": {"file": f"recorder/{rank.rank:05d}.1.json"}}
+        self._data[rank.rank] = files
+        return seen | {"recorder": collected(list(files))}
 
     def write(self) -> None:
         """Everything through the disk thread, the node's part last; then the event."""
@@ -116,8 +118,8 @@ class NodeDeathDump:
                 with contextlib.suppress(OSError):
                     kept = self._stem(rank, kind).read_bytes()
                     disk.write_whole(self._folder / "calls" / f"{rank.rank:05d}.{kind}", kept)
-        for number, raw in data.items():
-            disk.write_whole(self._folder / "recorder" / f"{number:05d}.1.json", raw)
+        for name, raw in (file for files in data.values() for file in files.items()):
+            disk.write_whole(self._folder / name, raw)
         sources = self._sources
         for name, text in sources.values():
             disk.write_whole(self._folder / name, text)

@@ -22,7 +22,7 @@ from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 from distdbg.masking import mask
 
-_OURS_TO_KNOW = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "TORCH_DISTRIBUTED_")
+_OURS_TO_KNOW = ("NCCL_", "TORCH_NCCL", "TORCH_FR_", "TORCH_INCLUDE_", "GLOO_", "TORCH_DIST")
 _DISTRIBUTED_DEBUG = ("OFF", "INFO", "DETAIL")
 #: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
 _SHOWN = (

@@ -10,7 +10,8 @@ output gets a line of JSON when all is written: {"ranks": {"3": "collected", "5"
 What it writes into the dump's folder, each file under another name first:
 
     stacks/<rank>.<look>.json    py-spy's own JSON, or the rank's own word in that form where it may not be traced
-    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges; .pickle of a job that is not ours
+    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges, or its .pickle; of a process with
+                                 several recorders also <look>.1, <look>.2
     nccl-ras[.after].json        what NCCL's RAS says at the first look; of a job that is not ours also after the last
     calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
     nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
@@ -64,6 +65,7 @@ from distdbg.protocol.dump import (
     NodePart,
     PageReading,
     RankPart,
+    collected,
     failed,
     not_tried,
 )
@@ -196,7 +198,7 @@ class Capture:
         target.looks.append(seen)
 
     def _stacks(self, target: Target, number: int) -> dict[str, Any]:
-        left = self.until - time.monotonic()
+        left, name = self.until - time.monotonic(), f"stacks/{target.rank:05d}.{number}.json"
         if left <= 0:
             return _TIME_OVER
         try:
@@ -205,11 +207,11 @@ class Capture:
             told = _told_by_itself(target, min(self.until, time.monotonic() + _ANSWERS_WITHIN_S))
             if told is None:
                 return failed(str(error), error.kind)
-            return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
+            return {"file": self._keep(target, "stacks", name, told), "told_by_itself_because": str(error)}
         for child in awaited_children(target):
             with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
                 target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.request.values)
-        return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
+        return {"file": self._keep(target, "stacks", name, json.dumps(target.threads).encode())}
 
     def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
         if state in ("T", "t"):
@@ -220,10 +222,11 @@ class Capture:
         try:
             if target.stem is None:
                 return self._recorder_of_stranger(target, number, min(left, _ANSWERS_AGAIN_S))
-            data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
+            found = recorder.ask(Path(f"{target.stem}.recorder"), target.rank, min(left, 3.0))
         except recorder.RecorderFailed as error:
             return failed(str(error))
-        return {"file": self._keep(target, "recorder", number, data)}
+        files = recorder.files_of(found, target.rank, number)
+        return collected([self._keep(target, f"recorder.{part}", *file) for part, file in enumerate(files.items())])
 
     def _recorder_of_stranger(self, target: Target, number: int, within_s: float) -> dict[str, Any]:
         """Anew at the last look: what its device has completed meanwhile is progress."""
@@ -268,13 +271,12 @@ class Capture:
 
     # -- files ----------------------------------------------------------------------------------------------
 
-    def _keep(self, target: Target, folder: str, number: int, data: bytes) -> str:
+    def _keep(self, target: Target, kind: str, name: str, data: bytes) -> str:
         """The name of the file that holds it: a hang's second look is its first, and wide jobs have many ranks."""
-        before = target.kept.get(folder)
+        before = target.kept.get(kind)
         if before is not None and before[0] == data:
             return before[1]
-        name = self._name(f"{folder}/{target.rank:05d}.{number}.json", data)
-        target.kept[folder] = (data, name)
+        target.kept[kind] = (data, self._name(name, data))
         return name
 
     def _keep_calls(self, target: Target) -> None:

@@ -31,7 +31,7 @@ class Target:
     told_ns: int = 0
     #: of a rank that is not ours: its recorder's file, or why there is none
     recorder: dict[str, Any] = field(default_factory=dict)
-    #: of the last look: (content, name) of its files, by folder
+    #: of the last look: (content, name) of its files, by what is in them
     kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
 

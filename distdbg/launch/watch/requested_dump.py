@@ -215,7 +215,7 @@ def _names(nodes: list[_Node]) -> str:
 def _began(folder: Path, node: _Node) -> bool:
     """Whether any file of this node's ranks has come."""
     return any(
-        (folder / kind / f"{rank:05d}.1.json").exists() for rank in node.ranks for kind in ("stacks", "recorder")
+        True for rank in node.ranks for kind in ("stacks", "recorder") for _ in (folder / kind).glob(f"{rank:05d}.1.*")
     )
 
 

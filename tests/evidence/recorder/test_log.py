@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from distdbg.evidence.recorder.log import Signatures
+from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.packed import Unpacker, pack
 from distdbg.evidence.recorder.reading import read_recorder
 
@@ -233,3 +233,25 @@ def test_durations_and_what_is_lost_come_back_from_a_process():
     head, _, body = pack(log, signatures, 0).partition(b"\n")
     back = Unpacker(Signatures()).unpack(json.loads(head), body)
     assert (log.overrun, back.overrun, list(back.groups["0", "nccl"].duration)) == (True, True, [2.5, 0.0, 4.0])
+
+
+def test_a_backend_that_records_no_starts_gives_none():
+    """nccl2 writes the time of completion as that of the start, too, and an open operation has neither."""
+    at = 10**18
+    done = entry(1, "nccl2:all_reduce", state="completed", time_discovered_started_ns=at,
+                 time_discovered_completed_ns=at)  # fmt: skip
+    log = read_recorder(dump(done, entry(2, "nccl2:all_reduce", time_discovered_started_ns=None)), Signatures())
+    assert log.groups["0", "nccl2"].started is None
+    begun = done | {"time_discovered_completed_ns": at + 1}
+    log = read_recorder(dump(begun, entry(2, "nccl2:all_reduce", time_discovered_started_ns=None)), Signatures())
+    assert log.groups["0", "nccl2"].started is False
+
+
+def test_the_recorders_of_one_process_are_one():
+    signatures = Signatures()
+    nccl = read_recorder(dump(entry(1, "nccl2:all_reduce"), entry(2, "nccl2:send 0->1", is_p2p=True)), signatures)
+    gloo = read_recorder(dump(entry(1, "gloo:barrier", timeout_ms=5000), "no entry", groups={}), signatures)
+    joined = RecorderLog.joined([nccl, gloo])
+    assert joined.groups == {**nccl.groups, **gloo.groups} and joined.transfers == nccl.transfers
+    assert (joined.entries, joined.timeout_s, list(joined.unused.values())) == (4, 5.0, [1])
+    assert RecorderLog.joined([nccl]) is nccl and RecorderLog.joined([]) is None

@@ -18,14 +18,20 @@ _WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 class Unit:
     """`heads` are the modules whose forward gathers it. `shares`: (a module, how many numbers of its own it has here).
 
-    `trained` are the dtypes at rest of its parameters that want gradients; `policy` is what the script gave as mixed
-    precision, or None. `over` so many ranks it is sharded.
+    `trained` are the dtypes at rest of its parameters that want gradients, and `policies` the mixed precision that the
+    script gave for these. `over` so many ranks it is sharded.
     """
 
     def __init__(
-        self, heads: Iterable[Any], shares: list[tuple[Any, int]], trained: set[Any], policy: Any, over: int
+        self, heads: Iterable[Any], shares: list[tuple[Any, int]], trained: set[Any], policies: list[Any], over: int
     ) -> None:
-        self.heads, self.shares, self.trained, self.policy, self.over = tuple(heads), shares, trained, policy, over
+        self.heads, self.shares, self.trained, self.policies, self.over = tuple(heads), shares, trained, policies, over
+
+    @property
+    def policy(self) -> Any:
+        """The mixed precision of all its parameters; None where they have none, or different ones."""
+        first = self.policies[0] if self.policies else None
+        return first if all(policy == first for policy in self.policies) else None
 
     @property
     def size(self) -> int:
@@ -79,7 +85,7 @@ def kind_of(module: Any) -> str:
 
 def policy_dtype(units: Iterable[Unit]) -> str:
     """`float16` or `bfloat16` where mixed precision computes in it what is trained in a wider type, else empty."""
-    asked = {getattr(u.policy, "param_dtype", None) for u in units if u.trained}
+    asked = {getattr(policy, "param_dtype", None) for u in units if u.trained for policy in u.policies}
     (dtype,) = asked if len(asked) == 1 else (None,)
     if dtype is None or dtype.itemsize != 2 or any(dtype in u.trained for u in units):
         return ""
@@ -88,9 +94,11 @@ def policy_dtype(units: Iterable[Unit]) -> str:
 
 def _second(group: Any) -> Unit:
     shares = [(p._module_info.module, p._orig_size.numel()) for p in group.fsdp_params]
-    trained = {p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad}
+    trained = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
+    # torch 2.15 keeps it for each parameter, before that the group had it
+    policies = [group.mp_policy] if hasattr(group, "mp_policy") else [p.mp_policy for p in trained]
     over = getattr(group.mesh_info, "shard_mesh_size", 1)
-    return Unit(group.modules, shares, trained, group.mp_policy, over)
+    return Unit(group.modules, shares, {p.sharded_param.dtype for p in trained}, policies, over)
 
 
 def _first(unit: Any) -> Unit:
@@ -99,4 +107,4 @@ def _first(unit: Any) -> Unit:
     shares = [(info.module, shape.numel()) for info, shape in zip(flat._param_infos, flat._shapes, strict=True)]
     trained = {handle._orig_param_dtype} if flat.requires_grad else set()
     over = unit.process_group.size() if handle.uses_sharded_strategy else 1
-    return Unit((unit, unit._fsdp_wrapped_module), shares, trained, unit.mixed_precision, over)
+    return Unit((unit, unit._fsdp_wrapped_module), shares, trained, [unit.mixed_precision], over)
