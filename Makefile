@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-# Used only where $(PYTHON) has no torch: `make demo TORCH=torch==2.11.0`
-TORCH  ?= torch==2.13.0
+# The newest that can be had; used only where $(PYTHON) has no torch: `make demo TORCH=torch==2.11.0`
+TORCH  ?= torch>=2.8
 # Arguments for pytest: `make test ARGS='-k cancel -x'`
 ARGS   ?=
 # Where `make man` writes
@@ -17,7 +17,7 @@ PYTEST := $(RUN) pytest --dist loadgroup -n
 # Files and folders whose tests start nothing: 3,000 of the suite's 8,000. All without torch: ARGS="-m 'not slow'".
 PURE_CORE := tests/evidence tests/diagnosis tests/lint tests/logs tests/test_plain_text.py tests/test_settings.py
 # What tests call beside Python: packages of Debian and Ubuntu.
-SYSTEM_PACKAGES := gcc g++ binutils libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
+SYSTEM_PACKAGES := gcc g++ binutils libc6-dev git util-linux e2fsprogs faketime zsh fish fonts-dejavu-core
 # A browser for the pages: 18 packages, and a hundred more with all that it recommends. Without one those tests are
 # skipped: not every distribution has it (Ubuntu has a snap), and Chrome does as well.
 BROWSER_PACKAGES := chromium-headless-shell
@@ -48,7 +48,7 @@ fuzz: $(VENV)/.ready-test  ## mutate every format that is read, for FUZZ_SECONDS
 	DISTDBG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) 3 tests/fuzz $(ARGS)
 
 gpu-box: $(VENV)/.ready-test  ## build the simulated GPUs: torch with CUDA in the user's cache, and our libraries
-	$(RUN) distdbg.rehearse.gpu_box.build
+	$(RUN) distdbg.rehearse.gpu_box.build --tested
 
 gpu-check: $(VENV)/.ready-test  ## run tests/gpu on simulated GPUs and on this machine's: one table of what differs
 	$(VENV)/bin/python tests/gpu/check.py $(ARGS)

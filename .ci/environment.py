@@ -1,12 +1,13 @@
 """Makes the virtual environment that `make demo` and `make test` use. Standard library only; safe to call again.
 
-    python3 .ci/environment.py FOLDER --torch 'torch==2.13.0' [--extra test]
+    python3 .ci/environment.py FOLDER [--torch 'torch==2.13.0'] [--extra test]
 
 torch, in this order:
   1. the one that the calling interpreter can import (its environment is seen from within the new one);
   2. with an NVIDIA device: whatever pip finds for --torch;
-  3. without one: the CPU build. pip is asked first what it *would* install, from the configured indexes and then
-     from PyTorch's CPU index as well; an answer with CUDA packages in it is never carried out.
+  3. without one: the CPU build. pip is asked first what it *would* install, from the configured indexes, then from
+     PyTorch's CPU index as well; an answer with CUDA packages in it is never carried out. If the newest version has
+     no CPU build in either, the newest that has one is taken, and named.
 Everything else is installed with that torch pinned, so that no dependency can replace it.
 """
 
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -29,7 +31,7 @@ HAS_TORCH = "import torch, torch.distributed"
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make or complete the virtual environment.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--torch", default="torch==2.13.0", help="as pip takes it; a wheel's path or address too")
+    parser.add_argument("--torch", default="torch>=2.8", help="as pip takes it; a wheel's path or address too")
     parser.add_argument("--extra", default="", help="extras of pyproject.toml, comma-separated")
     options = parser.parse_args()
     python = make_folder(options.folder)
@@ -83,17 +85,22 @@ def install_torch(python: str, wanted: str) -> None:
         pip(python, "install", "--quiet", wanted)
         return
     print(f"no torch and no NVIDIA device: looking for a CPU build of {wanted}", flush=True)
-    answers = []
+    answers, newest = [], ""
     for index in ([], ["--extra-index-url", CPU_INDEX, "--timeout", "15", "--retries", "1"]):
         packages, why = would_install(python, [wanted, *index])
-        cuda = [name for name in packages if name.startswith(CUDA_PACKAGES)]
+        cuda = cuda_packages(packages)
         if packages and not cuda:
             pip(python, "install", "--quiet", wanted, *index)
             return
         if cuda:
+            newest = packages.get("torch", newest)
             why = f"only a build with {len(cuda)} CUDA packages: {', '.join(cuda[:3])}, …"
         where = f"with {CPU_INDEX} (where it answers)" if index else "the configured package index"
         answers.append(f"  {where}: {why}")
+    if older := older_cpu_build(python, wanted, newest):
+        print(f"torch {newest} has CUDA builds only here: installing {older}, the newest CPU build", flush=True)
+        pip(python, "install", "--quiet", f"torch=={older}")
+        return
     stop(
         f"no CPU build of {wanted} can be had, and several GB of CUDA packages serve nobody here:\n"
         + "\n".join(answers)
@@ -102,17 +109,31 @@ def install_torch(python: str, wanted: str) -> None:
     )
 
 
-def would_install(python: str, arguments: list[str]) -> tuple[list[str], str]:
-    """Names of the packages that pip would install, or none and pip's reason. Downloads metadata only."""
+def older_cpu_build(python: str, wanted: str, version: str) -> str:
+    """The newest version below `version` that `wanted` allows and that needs no CUDA packages; empty for none."""
+    while version:
+        packages, _ = would_install(python, [f"{wanted},<{version}"])
+        version = packages.get("torch", "")
+        if version and not cuda_packages(packages):
+            return version
+    return ""
+
+
+def cuda_packages(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(CUDA_PACKAGES)]
+
+
+def would_install(python: str, arguments: list[str]) -> tuple[dict[str, str], str]:
+    """The versions of the packages that pip would install, or none and pip's reason. Downloads metadata only."""
     command = [python, "-m", "pip", "install", "--quiet", "--dry-run", "--report", "-", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
-        return [], next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "pip failed")
+        return {}, next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "pip failed")
     try:
-        plan = json.loads(done.stdout)["install"]
+        plan = [item["metadata"] for item in json.loads(done.stdout)["install"]]
+        return {item["name"].lower().replace("_", "-"): item["version"] for item in plan}, "nothing to install"
     except (ValueError, KeyError):
-        return [], "pip's report could not be read"
-    return [item["metadata"]["name"].lower().replace("_", "-") for item in plan], "nothing to install"
+        return {}, "pip's report could not be read"
 
 
 def pip(python: str, *arguments: str) -> None:

@@ -85,6 +85,20 @@ def test_a_cpu_build_of_the_configured_index_is_taken(environment: ModuleType, i
     assert environment.installed == [("install", "--quiet", "torch==9.9.9")]
 
 
+def test_the_newest_version_with_a_cpu_build_is_taken_and_named(
+    environment: ModuleType, index: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for version, needed in (("9.8.0", ("triton",)), ("9.7.0+cpu", ()), ("9.6.0", ())):
+        add_wheel(index, "torch", version, *needed)
+    environment.install_torch(sys.executable, "torch>=9.6")
+    assert environment.installed == [("install", "--quiet", "torch==9.7.0+cpu")]
+    assert "9.9.9" in (said := capsys.readouterr().out) and "9.7.0+cpu" in said
+    environment.installed.clear()
+    with pytest.raises(SystemExit):
+        environment.install_torch(sys.executable, "torch>=9.8")
+    assert environment.installed == []
+
+
 def test_with_a_device_pip_decides(environment: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "NVIDIA_DEVICES", (os.devnull,))
     environment.install_torch(sys.executable, "torch==9.9.9")
@@ -155,7 +169,7 @@ def test_make_sets_up_once_and_again_when_the_project_asks_for_more(
         lines = calls.read_text().splitlines()
         return [line.partition(" ")[2].partition(" .venv ")[2] or line.partition(" ")[2].split()[0] for line in lines]
 
-    torch = "--torch torch==2.13.0"
+    torch = "--torch torch>=2.8"
     demo = ["launch", "report"]
     assert make("demo") == [torch, *demo]
     assert make("demo") == demo

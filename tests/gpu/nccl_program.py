@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class Wanted:
     code: tuple[int, int] | None
     #: by the evidence left, `recorders` or `logs`: the ranks that it names; empty where it decides nothing
     left: dict[str, str]
+
+    def of_nccl2(self) -> Wanted:
+        """The lines of this backend name no operation and no number: from logs alone nobody is named."""
+        return replace(self, left=self.left | {"logs": ""})
 
     @property
     def silent(self) -> bool:

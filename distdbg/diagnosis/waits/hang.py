@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.timeline.call_lines import ModelPlace, place_of
 from distdbg.diagnosis.timeline.device import OpenOperation, known_to_all, open_operations, stuck_devices
 from distdbg.diagnosis.timeline.groups import Group, groups
@@ -29,6 +30,7 @@ from distdbg.diagnosis.waits.roots import other_root
 from distdbg.diagnosis.waits.store_keys import with_setters
 from distdbg.diagnosis.waits.transfers import peer_of
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.logs.messages import OF_WATCHDOG
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.launcher_events import MovingAgain, Stalled, WentOn
@@ -142,9 +144,11 @@ class Hang:
 
 @lru_cache(maxsize=1)
 def hang_of(evidence: RunEvidence) -> Hang | None:
-    """None where no dump was taken, or the job went on after it."""
+    """None where no dump was taken, or the job went on after it, or torch wrote it because a rank failed."""
     dump = evidence.dump
     if dump is None or dump.reason == "death" or not dump.ranks or _went_on(evidence, dump):
+        return None
+    if dump.reason == "watchdog" and dump.ranks.keys() <= {f.rank.rank for f in failures(evidence) if _is_error(f)}:
         return None
     dump = _as_detected(evidence, dump)
     records = {record.rank: record for record in evidence.ranks}
@@ -188,6 +192,12 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
             for rank, operation in opened.items()
         },
     )
+
+
+def _is_error(failure: RankFailure) -> bool:
+    """The rank failed otherwise than by a timeout: torch's backend nccl2 writes the recorder then, too."""
+    timed_out = failure.known is not None and failure.known.id in OF_WATCHDOG
+    return not (timed_out or failure.rank.ended_by_watchdog)
 
 
 def _least_quiet(ranks: Iterable[RankDump]) -> float | None:

@@ -14,6 +14,7 @@ from distdbg.evidence.logs.events import Event, events_in, missing_ranks
 from distdbg.evidence.logs.exits import Exit
 from distdbg.evidence.logs.kernel import killed_pid
 from distdbg.evidence.logs.local_ranks import NodeRanks
+from distdbg.evidence.logs.messages import OF_WATCHDOG
 from distdbg.evidence.logs.nccl import all_of_nccl, read_nccl_log
 from distdbg.evidence.logs.process import LoggedProcess
 from distdbg.evidence.logs.rank_names import NameFacts
@@ -26,8 +27,6 @@ from distdbg.model import Citation, Unknown
 _MOST_TAIL = 64 << 10
 #: A launcher ends the other processes with these after one has failed; a person or a terminal ends all.
 _ORDERED = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
-#: Known messages of NCCL's watchdog: a collective timed out.
-_WATCHDOG = {"nccl-timeout", "nccl-watchdog-terminated", "nccl-dump-signal"}
 #: Known message of the heartbeat monitor, which ends a process whose watchdog is stuck.
 _WATCHDOG_STUCK = "nccl-watchdog-stuck"
 #: Known messages that `nic-fault` reads from NCCL's own lines, from all of them together.
@@ -149,7 +148,7 @@ class Assembly:
         known = event.known
         if known is None:
             return False
-        if known.id in _WATCHDOG:
+        if known.id in OF_WATCHDOG:
             self._watched(source)
         elif known.id == _WATCHDOG_STUCK:
             return self._is_watched(source)

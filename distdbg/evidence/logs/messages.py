@@ -18,6 +18,8 @@ from distdbg.assets import asset_dir
 
 #: Longer texts are cut: what names the kind of an error stands at its beginning.
 _MOST_TEXT = 8_192
+#: Entries that say that NCCL's watchdog ended the process because a collective timed out.
+OF_WATCHDOG = frozenset({"nccl-timeout", "nccl-watchdog-terminated", "nccl-dump-signal"})
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ _LAGGING = re.compile(
 )
 #: What the watchdog writes as soon as NCCL reports an error; it ends the process a minute later.
 _ERROR = re.compile(
-    r"WorkNCCL\(SeqNum=(?P<sequence>\d{1,18}), OpType=(?P<operation>\w{1,60})[^\n]{0,300}?"
-    r"raised the following async exception: (?P<message>[^\n]{1,500})"
+    r"(?:WorkNCCL\(SeqNum=\d{1,18}, OpType=\w{1,60}[^\n]{0,300}?raised the following async exception"
+    r"|nccl hit async error on rank \d{1,7}): (?P<message>[^\n]{1,500})"
 )
 _LAST_ERROR = re.compile(r"^Last error:\n(?P<message>[^\n]{1,500})", re.MULTILINE)
 

@@ -2,6 +2,7 @@
 
     python -m distdbg.rehearse.gpu_box.build                       for this Python and the torch of pyproject's tests
     python -m distdbg.rehearse.gpu_box.build --torch 2.8.0         another version of torch, in another folder
+    python -m distdbg.rehearse.gpu_box.build --tested              each version that distdbg's tests run with
 
 The folder is no environment: a process that has it first in PYTHONPATH imports the CUDA build of torch in place of the
 installed one, and finds all other packages where they were. Nothing that is installed changes. The folder is in
@@ -31,7 +32,9 @@ from distdbg.rehearse.gpu_box.tables import header
 
 HERE = Path(__file__).parent
 
-TORCH = "2.13.0"
+#: The versions that distdbg's tests run with; the first is the box's usual one.
+TESTED = ("2.13.0", "2.15.0")
+TORCH = TESTED[0]
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
 MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
 #: The library with all that the box models, and the one that loads it with all other libraries of the box.
@@ -95,7 +98,9 @@ def _root(torch: str, folder: Path | None) -> Path:
 def _install(torch: str, root: Path) -> None:
     """The wheel alone. `===` refuses a local version: an index of CPU builds would offer 2.13.0+cpu as newer."""
     command = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(root)]
-    done = subprocess.run([*command, "--upgrade", f"torch==={torch}"], capture_output=True, text=True, check=False)
+    environment = os.environ | {"PIP_CONSTRAINT": os.devnull}  # a constraint is about an environment, which this is not
+    wanted = [*command, "--upgrade", f"torch==={torch}"]
+    done = subprocess.run(wanted, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise NotPossible(f"torch {torch} with CUDA cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     compileall.compile_dir(root, quiet=2, workers=0)  # also where the user's own Python writes no bytecode
@@ -212,11 +217,14 @@ def _run(*command: str | Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", default=TORCH, metavar="VERSION")
+    versions = parser.add_mutually_exclusive_group()
+    versions.add_argument("--torch", default=TORCH, metavar="VERSION")
+    versions.add_argument("--tested", action="store_true", help=f"torch {' and '.join(TESTED)}")
     parser.add_argument("--folder", type=Path, help="in place of the cache")
     options = parser.parse_args()
     try:
-        print(build(options.torch, folder=options.folder))
+        for version in TESTED if options.tested else (options.torch,):
+            print(build(version, folder=options.folder))
     except NotPossible as error:
         print(f"the GPU box cannot be built: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """On rank 2 CUDA fails within the communicator's set-up; the others only see that it is gone.
 
 Fault: comm-error code=1 at=1 rank=2
-Verdict: nccl-error|cuda-error|cuda-oom; ranks: 2; says: ncclUnhandledCudaError; code: 1 of rank 2
+Verdict: nccl-error|cuda-error|cuda-oom; ranks: 2; says: unhandled cuda error; code: 1 of rank 2
 """
 
 import os

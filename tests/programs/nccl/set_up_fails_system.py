@@ -1,7 +1,7 @@
 """On rank 1 a system call of the communicator's set-up fails; the others only see that it is gone.
 
 Fault: comm-error code=2 at=1 rank=1
-Verdict: nccl-error; ranks: 1; says: ncclSystemError; code: 1 of rank 1
+Verdict: nccl-error; ranks: 1; says: unhandled system error; code: 1 of rank 1
 """
 
 import os
