@@ -209,6 +209,11 @@ def _remedy(kind: NoStacks | None) -> str:
             return _permission_remedy()
         case NoStacks.NO_PYTHON:
             return "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
+        case NoStacks.FREE_THREADED:
+            return (
+                "Start the job with `distdbg launch`: then each rank writes its own Python stacks. "
+                "Or use a build of Python with the GIL (python3.14, not python3.14t)."
+            )
         case None:
             return "Try again. `py-spy dump --pid PID` on the rank's machine shows what py-spy prints."
 

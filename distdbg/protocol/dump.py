@@ -35,6 +35,7 @@ class NoStacks(str, Enum):
     NO_TOOL = "no-tool"  #: there is no py-spy that this machine can execute
     REFUSED = "refused"  #: the kernel does not let py-spy read the process
     NO_PYTHON = "no-python"  #: the process does not run Python
+    FREE_THREADED = "free-threaded"  #: the process runs a build of Python that py-spy does not support
 
 
 def failed(because: str, kind: NoStacks | None = None) -> dict[str, str]:

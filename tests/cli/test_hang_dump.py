@@ -289,7 +289,12 @@ def test_what_is_no_job(distdbg, words, code, says):
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("no-tool", "Install py-spy"), ("no-python", "Name the processes that run Python"), ("", "Try again.")],
+    [
+        ("no-tool", "Install py-spy"),
+        ("no-python", "Name the processes that run Python"),
+        ("free-threaded", "Start the job with `distdbg launch`"),
+        ("", "Try again."),
+    ],
 )
 def test_remedy_goes_by_the_kind_and_not_by_the_text(tmp_path, kind, remedy):
     """The text mentions permission, an executable file and Python alike."""

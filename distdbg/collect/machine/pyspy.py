@@ -23,6 +23,7 @@ from typing import Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.kept_source import read_kept_source
+from distdbg.collect.machine.python_build import is_free_threaded
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.evidence.stacks.store_calls import waiting_call
 from distdbg.plain_text import first_words
@@ -42,6 +43,8 @@ _KEPT = {
     Activity.LOCK_FILE: {"lock_filename", "canonical_path"},
 }
 _NOT_EXECUTABLE = "is not an executable file"
+#: py-spy 0.4.3 does not know the layout of these builds' objects (benfred/py-spy#711, open).
+_FREE_THREADED = "the process runs free-threaded Python, whose stacks py-spy cannot read"
 #: How py-spy reports EPERM and EACCES: in its own words, or in Rust's.
 _REFUSED = re.compile("permission denied|operation not permitted", re.IGNORECASE)
 _CAP_SYS_PTRACE = 19
@@ -82,6 +85,8 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     tool = find_pyspy()
     if tool is None:
         raise PySpyFailed(why_no_pyspy(), NoStacks.NO_TOOL)
+    if is_free_threaded(pid):
+        raise PySpyFailed(_FREE_THREADED, NoStacks.FREE_THREADED)
     command = [tool, "dump", "--json", "--pid", str(pid), "--locals"]
     if native:
         return _run([*command, "--native"], within_s, values)
@@ -176,6 +181,8 @@ def probe(pid: int) -> dict[str, Any]:
         found["because"] = why_refused(refused, scope, capabilities, same_user=same_user)
     elif not found["pyspy"]:
         found["because"] = why_no_pyspy()
+    elif is_free_threaded(pid):
+        found["because"] = _FREE_THREADED
     return found
 
 
