@@ -55,5 +55,5 @@ def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launc
 
 def _unknown(key: _Key, who: set[int]) -> Unknown:
     what, because, decisive, scope = key
-    of = f" of {scope}{'s' if len(who) > 1 else ''} {fold_ranks(who)}" if who else ""
+    of = f" of {f'each of {scope}s' if len(who) > 1 else scope} {fold_ranks(who)}" if who else ""
     return Unknown(what + of, because, decisive)

@@ -113,9 +113,17 @@ def test_the_same_failure_of_many_ranks_is_one_unknown(tmp_path):
     run.fact(2, op="fact", kind="guard-failed", guard="missing-set-epoch", error="KeyError('y')")
     found = [(u.what, u.because, u.decisive) for u in run.closes().report().unknown]
     assert found == [
-        ("guard missing-set-epoch of ranks 0-3", "it raised KeyError('x')", False),
+        ("guard missing-set-epoch of each of ranks 0-3", "it raised KeyError('x')", False),
         ("guard missing-set-epoch of rank 2", "it raised KeyError('y')", False),
     ]
+
+
+def test_the_same_loss_of_two_ranks_is_the_loss_of_each(tmp_path):
+    run = healthy(tmp_path)
+    for rank in (0, 1):
+        run.event(0, "log-lost", t=5, rank=rank, stream="stdout", bytes=700, because="the disk is full")
+    (unknown,) = run.closes().report().unknown
+    assert unknown.what == "700 bytes of stdout of each of ranks 0-1"
 
 
 def test_the_same_failure_of_many_nodes_is_one_unknown(tmp_path):
@@ -123,7 +131,8 @@ def test_the_same_failure_of_many_nodes_is_one_unknown(tmp_path):
     for node in (0, 1):
         run.event(node, "agent-error", t=5, error="OSError('x')", traceback="…")
     (unknown,) = run.closes().report().unknown
-    assert (unknown.what, unknown.because) == ("an observation by the agent of nodes 0-1", "it raised OSError('x')")
+    assert unknown.what == "an observation by the agent of each of nodes 0-1"
+    assert unknown.because == "it raised OSError('x')"
 
 
 def test_a_worker_that_fails_in_each_step_cannot_flood_the_report(tmp_path):

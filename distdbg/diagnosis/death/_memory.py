@@ -145,19 +145,19 @@ def why_not_known(node: NodeRecord | None) -> str:
     """Why the sender of a SIGKILL stays unknown, in words that end a sentence."""
     if node is None:
         return "no agent's record of its node was found"
-    kernel = "the kernel's messages name no memory kill of this process"
+    kills = memory_kills(node.kernel)
+    kernel = "the kernel's messages name no memory kill"
     if node.kernel_unknown_because:
         kernel = f"the kernel's messages are not known ({node.kernel_unknown_because})"
-    kills = memory_kills(node.kernel)
+    elif kills:
+        kernel = (f"the kernel's messages name a memory kill of {_whom(kills)} and none with this process's pid, "
+                  "which in a container is not the kernel's")  # fmt: skip
+    counter = "the count of memory kills in its agent's control group"
     match node.cgroup.get("oom_kill"):
-        case [int(before), int(after)] if before < after and kills:
-            counter = f"the control group's count of memory kills rose by {after - before}: of {_whom(kills)}"
-        case [int(before), int(after)] if before == after:
-            counter = f"the control group's count of memory kills stayed at {after}"
-        case [int(), int()]:
-            counter = "the control group's count of memory kills rose"
+        case [int(before), int(after)]:
+            counter += f" stayed at {after}" if before == after else f" rose from {before} to {after}"
         case _:
-            counter = "the control group's count of memory kills is not known"
+            counter += " is not known"
             if because := node.cgroup.get("because"):
                 counter += f" ({because})"
     return f"the kernel records no sender, {kernel}, and {counter}"

@@ -34,6 +34,9 @@ class OpenFiles:
     def get(self, path: Path) -> int:
         """Raises OSError."""
         descriptor = self._open.get(path)
+        if descriptor is not None and _is_deleted(descriptor):
+            _close(self._open.pop(path))
+            descriptor = None
         if descriptor is None:
             try:
                 descriptor = self._open_new(path)
@@ -64,6 +67,14 @@ class OpenFiles:
         except FileNotFoundError:
             make_private_folder(path.parent)
             return open_own(path, flags)
+
+
+def _is_deleted(descriptor: int) -> bool:
+    """Return whether no folder holds the file any more, so that what is written to it is lost."""
+    try:
+        return os.fstat(descriptor).st_nlink == 0
+    except OSError:  # ESTALE: deleted by another host of a network file system
+        return True
 
 
 def _close(descriptor: int) -> None:

@@ -275,6 +275,16 @@ def test_killed_from_outside_says_why_the_sender_is_unknown(run):
     assert (report.exit_code, report.exit_code_of) == (137, "rank 3")
 
 
+def test_rank_killed_names_the_memory_kills_of_other_pids(run):
+    """In a container the kernel's message may be about this rank, under the pid that it has outside."""
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    root = run.closes(kernel=[(OTHER.format(28855, "python"), run.t0 + 9.0)]).report().findings[0]
+    assert (root.id, root.ranks) == ("rank-killed", (3,))
+    assert "a memory kill of process 28855 (python) and none with this process's pid" in root.cause
+    assert "in its agent's control group stayed at 0" in root.cause
+
+
 def test_stopped_ranks_are_no_findings(run):
     run.raises(0, "ValueError", "boom", t=9.0)
     run.exits(1, -9, t=40.0, asked=9.5)

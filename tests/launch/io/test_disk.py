@@ -3,12 +3,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from distdbg.evidence.logs.index import parse_index
+from distdbg.evidence.logs.index import Span
 from distdbg.launch.io import disk_files, reserve
 from distdbg.launch.io.disk import FROZEN_S, DiskWriter
 from tests.launch.file_systems import freezable_file_system, tiny_file_system
@@ -19,6 +20,10 @@ def until(condition, seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)
+
+
+def parse_index(text: bytes) -> list[Span]:
+    return [Span(*map(int, line.split())) for line in text.splitlines()]
 
 
 @pytest.fixture
@@ -59,6 +64,17 @@ def test_the_index_dates_quiet_streams_exactly_and_busy_ones_every_20_ms(disk: D
     assert index.stat().st_size < log.stat().st_size / 100
     spans = parse_index(index.read_bytes())
     assert spans == sorted(spans) and len(spans) < 150
+
+
+def test_log_that_is_deleted_while_it_is_written_begins_again(disk: DiskWriter, tmp_path: Path) -> None:
+    log, index = tmp_path / "run/stdout.log", tmp_path / "run/stdout.index"
+    disk.append(log, b"before\n", log=True, index=index)
+    disk.flush(10)
+    shutil.rmtree(log.parent)
+    disk.append(log, b"after\n", log=True, index=index)
+    disk.flush(10)
+    assert log.read_bytes() == b"after\n" and disk.lost == {}
+    assert [(s.offset, s.length) for s in parse_index(index.read_bytes())] == [(0, 6)]
 
 
 def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
