@@ -21,7 +21,7 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
 from distdbg.plain_text import shortened
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
-from distdbg.protocol.launcher_events import EndedHung, TimeUp
+from distdbg.protocol.launcher_events import EndedHung, Launched, TimeUp
 
 _LAUNCHER_LOST = "launcher-lost"
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
@@ -321,7 +321,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "path": evidence.run_path,
         "name": job.get("name"),
         "argv": job.get("argv"),
-        "started": number(job, "started") or (min(times) if times else None),
+        "started": number(job, "started") or next((event.t for _, event in Launched.among(evidence.events)), None),
         "ended": max([*ends, *times], default=None),
         "attempt": evidence.attempt,
         "world_size": max(evidence.world_size or 0, len(evidence.ranks), dumped),

@@ -236,6 +236,17 @@ def test_the_hang_of_an_earlier_attempt_does_not_stick(tmp_path):
     assert run.closes().report().outcome == "succeeded"
 
 
+def test_start_of_a_run_whose_first_records_are_lost_is_unknown(tmp_path):
+    """The run directory was deleted in the middle, and the launcher wrote its last events."""
+    run = MadeRun(tmp_path)
+    run.rest(0, t=500.0)
+    run.closes().dir.job.unlink()
+    assert run.report().run["started"] == run.t0
+    events = run.dir.events.read_text().splitlines(keepends=True)
+    run.dir.events.write_text("".join(line for line in events if '"launched"' not in line))
+    assert run.report().run["started"] is None
+
+
 def test_a_job_that_runs_has_lasted_until_its_nodes_were_last_heard_of(tmp_path):
     run = MadeRun(tmp_path)
     run.event(1, "progress", t=480.0, step=400)

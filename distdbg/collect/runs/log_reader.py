@@ -62,16 +62,22 @@ class StreamReader:
     offset: int = 0
     _index_offset: int = 0
     _times: TimeTable = field(default_factory=TimeTable)
+    _inode: int = 0
 
     def size(self) -> int:
-        """Bytes of its log now; 0 where it has none."""
+        """Bytes of its log now; 0 where it has none. Starts over if the log was deleted and has begun again."""
         try:
-            return os.stat(self.log).st_size  # noqa: PTH116 - called 20 times a second for each stream
+            status = os.stat(self.log)  # noqa: PTH116 - called 20 times a second for each stream
         except OSError:
             return 0
+        if self._inode not in (0, status.st_ino):
+            self.offset, self._index_offset, self._times = 0, 0, TimeTable()
+        self._inode = status.st_ino
+        return status.st_size
 
     def read(self, count: int) -> list[Chunk]:
         """The next bytes, at most `count`; empty where there are none (yet)."""
+        self.size()
         data = _read_at(self.log, self.offset, count)
         if not data:
             return []

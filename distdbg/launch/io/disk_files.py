@@ -35,8 +35,9 @@ class OpenFiles:
         """Raises OSError."""
         descriptor = self._open.get(path)
         if descriptor is not None and _is_deleted(descriptor):
-            _close(self._open.pop(path))
-            descriptor = None
+            self._open[path] = self._open_new(path)
+            _close(descriptor)  # not before: the new file would have the same inode number, by which readers know it
+            return self._open[path]
         if descriptor is None:
             try:
                 descriptor = self._open_new(path)

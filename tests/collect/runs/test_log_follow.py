@@ -8,7 +8,7 @@ from pathlib import Path
 from distdbg.collect.runs import log_follow
 from distdbg.collect.runs.log_follow import LineAssembler, LogFollower
 from distdbg.collect.runs.log_reader import Chunk
-from tests.collect.log_runs import WrittenRun
+from tests.collect.log_runs import SECOND, START, WrittenRun
 
 
 def gather(follower: LogFollower, size: int, seconds: float = 5.0) -> list[Chunk]:
@@ -34,6 +34,22 @@ def test_what_grows_and_what_comes_is_seen(tmp_path: Path) -> None:
     assert [c.data for c in gather(follower, 7)] == [b"err\n", b"sec"]
     written.say(0, "restarted\n", 5, attempt=2).say(0, "ond\n", 5)
     assert {(c.attempt, c.data) for c in gather(follower, 14)} == {(2, b"restarted\n"), (1, b"ond\n")}
+
+
+def test_log_that_was_deleted_and_has_begun_again_is_read_from_its_start(tmp_path: Path) -> None:
+    written = WrittenRun(tmp_path)
+    follower = LogFollower(written.run)
+    written.say(0, "a longer line before\n", 1)
+    assert [c.data for c in gather(follower, 21)] == [b"a longer line before\n"]
+    files = written.run.attempt(1).rank(0)
+    with files.stdout.open():  # the agent opens the new log before it closes the old one
+        files.stdout.unlink()
+        files.index("stdout").unlink()
+        assert follower.poll() == [] and not follower.behind()
+        written.say(0, "after\n", 2)
+    assert follower.behind()
+    [chunk] = gather(follower, 6)
+    assert (chunk.data, chunk.offset, chunk.t_ns) == (b"after\n", 0, START + 2 * SECOND)
 
 
 def test_it_ends_when_the_run_has_and_everything_is_given(tmp_path: Path) -> None:

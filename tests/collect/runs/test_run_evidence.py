@@ -151,7 +151,7 @@ def test_what_had_no_room_is_unknown(run):
     for rank in (0, 1):
         run.fact(rank, op="fact", kind="not-kept", what="heartbeat page", error="No space left on device")
     assert [(u.what, u.because) for u in run.evidence().unknown] == [
-        ("heartbeat page of ranks 0-1", "its node had no room: No space left on device")
+        ("heartbeat page of each of ranks 0-1", "its node had no room: No space left on device")
     ]
 
 
