@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from distdbg.evidence.stacks.faulthandler_text import FRAME_LINE, THREAD_LINE
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
 
 _FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
-_STACK = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _MOST_ROWS = 400
-_FRAME = re.compile(r'^ {2}File "(.+)", line (\d{1,9}) in (.+)$')
 _TERMINATE = re.compile(
     r"^terminate called (?:after throwing an instance of '(?P<type>[^'\n]+)'(?:\s*\n\s*what\(\):\s*(?P<what>.*))?"
     r"|(?P<bare>without an active exception))",
@@ -42,7 +41,7 @@ def fatal_error(text: str) -> Crash | None:
         return None
     match = found[-1]
     rows = text[match.start() :].split("\n")[:_MOST_ROWS]
-    stacks = [_stack(rows, at) for at, row in enumerate(rows) if _STACK.match(row)]
+    stacks = [_stack(rows, at) for at, row in enumerate(rows) if THREAD_LINE.match(row)]
     # Without a "current" thread, a thread that Python does not know crashed: then the user's own thread says most.
     stack = next((s for s in stacks if s[0].startswith("Current")), None) or next(
         (s for s in reversed(stacks) if any(not f.is_library for f in s[2])), None
@@ -57,7 +56,7 @@ def _stack(rows: list[str], at: int) -> tuple[str, list[str], tuple[TracebackFra
     """(headline, rows without our own frames, frames) of the thread whose stack begins at row `at`."""
     shown, frames = [rows[at]], []
     for row in rows[at + 1 :]:
-        match = _FRAME.match(row)
+        match = FRAME_LINE.match(row)
         if match is None:
             break
         frame = TracebackFrame(match[1], int(match[2]), match[3])

@@ -84,7 +84,7 @@ class Thread:
 
     @property
     def main(self) -> bool:
-        return self.os_id == self.pid or (not self.os_id and self.name == "MainThread")
+        return self.os_id == self.pid if self.os_id else self.name == "MainThread"
 
     @property
     def label(self) -> str:

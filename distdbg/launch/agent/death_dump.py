@@ -22,6 +22,7 @@ from typing import Any
 from distdbg.collect.machine import recorder
 from distdbg.collect.machine.kept_source import MOST_SOURCES, read_kept_source
 from distdbg.collect.machine.process_look import look
+from distdbg.collect.machine.worker_server import RequestFailed
 from distdbg.diagnosis.timeline.liveness import still_counts
 from distdbg.evidence.frames import is_user
 from distdbg.evidence.recorder.calls import files_of_calls
@@ -92,7 +93,7 @@ class NodeDeathDump:
         seen: dict[str, Any] = {"t": time.time(), "process": look(rank.pid or 0)}
         try:
             told = recorder.ask(self._stem(rank, "recorder"), rank.rank, left)
-        except recorder.RecorderFailed as error:
+        except RequestFailed as error:
             return seen | {"recorder": failed(str(error))}
         files = recorder.files_of(told, rank.rank, 1)
         if sum(len(data) for kept in (*self._data.values(), files) for data in kept.values()) > _MOST_BYTES:

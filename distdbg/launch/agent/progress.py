@@ -16,7 +16,8 @@ from typing import Any
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.families import child_s_of, cpu_of, family
 from distdbg.collect.machine.process_look import waits_in
-from distdbg.collect.machine.recorder import RecorderFailed, completed
+from distdbg.collect.machine.recorder import completed
+from distdbg.collect.machine.worker_server import RequestFailed
 from distdbg.launch.agent.driven_ranks import DrivenRanks
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.protocol.agent_events import RankSamples
@@ -117,6 +118,6 @@ class ProgressSampler:
             return None
         try:
             return completed(rank.page_path.with_suffix(".recorder"), _RECORDER_WITHIN_S)
-        except RecorderFailed:
+        except RequestFailed:
             self._silent_recorders.add(rank.rank)
         return None

@@ -46,7 +46,9 @@ from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
 from distdbg.collect.machine.process_look import OF_THREAD, look, usage, waits_in
 from distdbg.collect.machine.procfs import settled_switches, switches
 from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S, NoPipe, PipeAsked, ask_by_pipe
+from distdbg.collect.machine.worker_server import RequestFailed, find_worker_server
 from distdbg.evidence.frames import Activity, is_user
+from distdbg.evidence.stacks.faulthandler_text import read_faulthandler_text
 from distdbg.launch.io.processes import die_with_parent
 from distdbg.launch.watch.capture_targets import (
     Target,
@@ -150,12 +152,14 @@ class Capture:
         """
         asked: dict[int, PipeAsked] = {}
         for number, target in enumerate(self.targets):
-            if target.stem is None:
+            if target.stem is None and (server := find_worker_server(target.pid)) is not None:
+                target.server = server
+            elif target.stem is None:
                 try:
                     asked[number] = ask_by_pipe(target.pid, target.rank)
                 except NoPipe as error:
                     target.recorder = not_tried(str(error)) if str(error) else {}
-                except recorder.RecorderFailed as error:
+                except RequestFailed as error:
                     target.recorder = failed(str(error))
         until = time.monotonic() + PIPE_ANSWERS_WITHIN_S
         for number, one in asked.items():
@@ -165,7 +169,7 @@ class Capture:
     def _answer(self, target: Target, asked: PipeAsked, within_s: float, number: int) -> dict[str, Any]:
         try:
             data = asked.answer(within_s)
-        except recorder.RecorderFailed as error:
+        except RequestFailed as error:
             return failed(str(error))
         return self._pickle(target, number, data)
 
@@ -220,10 +224,13 @@ class Capture:
         if left <= 0:
             return _TIME_OVER
         try:
-            if target.stem is None:
+            if target.server is not None:
+                found = recorder.ask_by_port(target.server, target.pid, target.rank, min(left, _ANSWERS_AGAIN_S))
+            elif target.stem is None:
                 return self._recorder_of_stranger(target, number, min(left, _ANSWERS_AGAIN_S))
-            found = recorder.ask(Path(f"{target.stem}.recorder"), target.rank, min(left, 3.0))
-        except recorder.RecorderFailed as error:
+            else:
+                found = recorder.ask(Path(f"{target.stem}.recorder"), target.rank, min(left, 3.0))
+        except RequestFailed as error:
             return failed(str(error))
         files = recorder.files_of(found, target.rank, number)
         return collected([self._keep(target, f"recorder.{part}", *file) for part, file in enumerate(files.items())])
@@ -235,7 +242,7 @@ class Capture:
         try:
             if "file" in target.recorder:
                 return self._answer(target, ask_by_pipe(target.pid, target.rank), within_s, number)
-        except recorder.RecorderFailed as error:
+        except RequestFailed as error:
             return failed(str(error))
         data = recorder.written_before(target.pid, target.rank)
         return target.recorder if data is None else self._pickle(target, number, data)
@@ -308,6 +315,13 @@ class Capture:
 
 def _told_by_itself(target: Target, until: float) -> bytes | None:
     """The rank's own word, since the last look; None from one that nobody asked, or that does not get the GIL."""
+    if target.server is not None:
+        try:
+            text = target.server.stacks(until - time.monotonic())
+        except RequestFailed:
+            return None
+        target.threads = read_faulthandler_text(text.split("\n"), target.pid)
+        return json.dumps(target.threads).encode() if target.threads else None
     if target.stem is None:
         return None
     path = Path(f"{target.stem}.stacks")

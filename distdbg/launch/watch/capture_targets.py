@@ -11,6 +11,7 @@ from typing import Any
 
 from distdbg.collect.machine.job_processes import ranks_driven_by
 from distdbg.collect.machine.procfs import children
+from distdbg.collect.machine.worker_server import WorkerServer
 from distdbg.evidence.frames import Activity, activity_of
 from distdbg.evidence.stacks.threads import judged_thread, read_threads
 from distdbg.protocol.dump import CaptureTarget
@@ -29,6 +30,8 @@ class Target:
     looks: list[dict[str, Any]] = field(default_factory=list)
     threads: list[dict[str, Any]] = field(default_factory=list)
     told_ns: int = 0
+    #: of a rank that is not ours: that of torch's debug server, if its script runs it
+    server: WorkerServer | None = None
     #: of a rank that is not ours: its recorder's file, or why there is none
     recorder: dict[str, Any] = field(default_factory=dict)
     #: of the last look: (content, name) of its files, by what is in them

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from distdbg.collect.machine.recorder import Recorded, RecorderFailed, ask, completed, files_of, folded
+from distdbg.collect.machine.recorder import Recorded, RequestFailed, ask, completed, files_of, folded
 from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.recorder.reading import read_recorder
 
@@ -82,7 +82,7 @@ def test_completed_collectives_of_all_groups_without_the_entries(served):
     assert completed(serve({without: json.dumps({"pg_status": status}).encode()}), 5.0) == 10
     assert asked == [without, ""]
     for other in (b"{}", b"not json", json.dumps({"pg_status": {"0": {}}}).encode()):
-        with pytest.raises(RecorderFailed):
+        with pytest.raises(RequestFailed):
             completed(serve({without: other}), 5.0)
     newer = {without: json.dumps(NONE).encode(), SHARED: b"", "fr_dump_file": b"", NCCL2: dumped(groups=2),
              "fr_trace_json?backend=nccl-lazy": json.dumps(NONE).encode()}  # fmt: skip
@@ -97,7 +97,7 @@ def test_the_recorders_of_both_kinds_of_backends(served):
     assert ask(serve({LEGACY: empty, SHARED: other}), 0, 5.0) == [Recorded("json", other)]
     assert ask(serve({LEGACY: empty, SHARED: empty}), 0, 5.0) == [Recorded("json", empty)]
     assert ask(serve({SHARED: other}), 0, 5.0) == [Recorded("json", other)]
-    with pytest.raises(RecorderFailed):
+    with pytest.raises(RequestFailed):
         ask(serve({"ping": b""}), 0, 5.0)
 
 
@@ -139,7 +139,7 @@ def test_without_the_file_the_open_operations_are_told(newer):
     start, _ = newer
     told = dumped({"record_id": 9})
     assert ask(start(told, None), 3, 5.0) == [Recorded("json", told)]
-    with pytest.raises(RecorderFailed, match="nccl2"):
+    with pytest.raises(RequestFailed, match="nccl2"):
         ask(start(dumped(), None), 3, 5.0)
 
 

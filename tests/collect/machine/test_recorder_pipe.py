@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from distdbg.collect.machine.recorder import NoPipe, RecorderFailed, ask_by_pipe, written_before
+from distdbg.collect.machine.recorder import NoPipe, RequestFailed, ask_by_pipe, written_before
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.launch.watch.capture import Capture
 from distdbg.protocol.dump import CaptureRequest
@@ -112,12 +112,12 @@ def test_why_there_is_none(rank, tmp_path):
     os.mkfifo(tmp_path / "unread3.pipe")
     for stem, why in (("file", "is no pipe"), ("unread", "No such device"), ("none", "No such file")):
         pid = rank(tmp_path / f"of_{stem}", tmp_path / "x", TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / stem))
-        with pytest.raises(RecorderFailed, match=why):
+        with pytest.raises(RequestFailed, match=why):
             ask_by_pipe(pid, 3)
     assert (tmp_path / "file3.pipe").read_text() == "mine"
 
 
 def test_a_monitor_that_writes_nothing(rank, tmp_path):
     pid = rank(tmp_path / "p", tmp_path / "elsewhere", TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / "p"))
-    with pytest.raises(RecorderFailed, match=r"nothing was written within 0.5 s after p3.pipe was asked"):
+    with pytest.raises(RequestFailed, match=r"nothing was written within 0.5 s after p3.pipe was asked"):
         ask_by_pipe(pid, 3).answer(0.5)
