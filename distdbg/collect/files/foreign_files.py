@@ -6,6 +6,7 @@ Unknown, and the others are still read.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,9 +27,10 @@ from distdbg.evidence.logs.rank_names import NameFacts, facts_of_name, rank_of_n
 from distdbg.evidence.logs.watchdog import Watchdogs
 from distdbg.evidence.native_frames import outermost_wait
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
+from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import UNKNOWN_RANK, NodeRecord, RankRecord, RunEvidence
-from distdbg.evidence.stacks.gdb_text import is_gdb_text, read_gdb_text
-from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
+from distdbg.evidence.stacks.debug_server_text import RankAnswer, has_rank_answers, read_rank_answers
+from distdbg.evidence.stacks.stack_texts import stack_reader
 from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread, read_threads
 from distdbg.model import Unknown, fold_ranks
 from distdbg.protocol.dump import ProcessState
@@ -159,7 +161,10 @@ class ForeignFiles:
         if rank is None:
             self._lost(name, "its name does not end in a rank: call it …_<rank>")
             return
-        if why := _of_another_job(rank, log):
+        self._add_recorder(rank, name, log)
+
+    def _add_recorder(self, rank: int, name: str, log: RecorderLog) -> None:
+        if why := log.why_not_of(rank):
             self._lost(name, why)
             return
         for what, because in log.losses():
@@ -169,7 +174,7 @@ class ForeignFiles:
             had.recorder, had.recorder_path = log, name
             return
         older = name
-        if _age(log) > _age(had.recorder):  # of equals the first by name
+        if log.newest_ns > had.recorder.newest_ns:  # of equals the first by name
             older, had.recorder, had.recorder_path = had.recorder_path, log, name
         self._note(f"what {older} adds", f"it is of rank {rank}, as {had.recorder_path} is, which is not older")
 
@@ -222,13 +227,35 @@ class ForeignFiles:
     def _text(self, path: Path, name: str) -> None:
         lines = LineReader(path, _MOST_TEXT_STACKS)
         head = "\n".join(islice(lines, _HEAD_LINES))
-        reader = read_pyspy_text if is_pyspy_text(head) else read_gdb_text if is_gdb_text(head) else None
-        if reader is not None:
-            self._add_stacks(name, read_threads(reader(lines), self._frames))
+        of_all_ranks, reader = has_rank_answers(head), stack_reader(head)
+        if of_all_ranks:
+            self.recognised += 1
+            for answer in read_rank_answers(lines):
+                self._rank_answer(name, answer)
+        elif reader is not None:
+            self._add_stacks(name, read_threads(iter(reader(lines)), self._frames))
+        if of_all_ranks or reader is not None:
             for what, because in lines.losses():
                 self._lost(f"of {name} {what}", because)
             return
         self._log(path, name)
+
+    def _rank_answer(self, name: str, answer: RankAnswer) -> None:
+        """One rank's part of what torch's debug server wrote or answered."""
+        text, log = "\n".join(answer.lines), None
+        if (reader := stack_reader(text)) is not None:
+            threads = read_threads(iter(reader(answer.lines)), self._frames)
+            self._ranks.setdefault(answer.rank, _RankEvidence()).stacks.append((name, threads))
+            return
+        because = (
+            f"its worker server answered with status {answer.status}" if answer.status else "it is of no known form"
+        )
+        with contextlib.suppress(ValueError):
+            log = read_recorder(jsonl.parse(text), self.signatures)
+        if log is not None:
+            self._add_recorder(answer.rank, name, log)
+        else:
+            self._lost(f"the answer of rank {answer.rank} in {name}", because)
 
     def _log(self, path: Path, name: str) -> None:
         """Any text that is nothing else: read once, in blocks."""
@@ -318,7 +345,7 @@ class ForeignFiles:
     def _dump(self, base: Dump | None) -> Dump:
         found = {rank: self._rank(rank, had, base) for rank, had in sorted(self._ranks.items())}
         recorders = [had.recorder for had in self._ranks.values() if had.recorder is not None]
-        everybody = {rank for recorder in recorders for rank in _everybody(recorder)}
+        everybody = {rank for recorder in recorders for rank in recorder.largest_group}
         known = (base.ranks.keys() | base.missing.keys() if base else set()) | found.keys()
         missing = dict.fromkeys(everybody - known, "no file of it was given")
         if base is not None:
@@ -338,7 +365,7 @@ class ForeignFiles:
         t = max((look.t for rank in found.values() for look in rank.looks), default=0.0)
         return Dump(
             "", t, "asked", world_size=size or None, ranks=found, missing=dict(sorted(missing.items())),
-            has_all_ranks=any(map(_lists_all_ranks, recorders)), signatures=self.signatures,
+            has_all_ranks=any(recorder.world for recorder in recorders), signatures=self.signatures,
         )  # fmt: skip
 
     def _rank(self, number: int, had: _RankEvidence, base: Dump | None) -> RankDump:
@@ -346,7 +373,7 @@ class ForeignFiles:
         if before is not None:
             return self._beside(before, had)
         pid = next((threads[0].pid for _, threads in had.stacks if threads), 0)
-        t = _age(had.recorder) / 1e9 if had.recorder else 0.0
+        t = had.recorder.newest_ns / 1e9 if had.recorder else 0.0
         process = ProcessState(state=NOT_LOOKED_AT)
         looks = [Look(t, process, threads=threads, threads_path=path) for path, threads in had.stacks]
         looks = looks or [Look(t, process, missing={"stacks": "no file with its stack was given"})]
@@ -363,24 +390,3 @@ class ForeignFiles:
         for path in paths:
             self._note(f"what {path} adds", f"distdbg's own dump has rank {before.rank} already")
         return replace(before, looks=(*before.looks[:-1], last))
-
-
-def _age(log: RecorderLog) -> int:
-    times = [group.created[-1] for group in log.groups.values() if len(group.created)]
-    return max([*times, *(t.created for t in log.transfers)], default=0)
-
-
-def _of_another_job(rank: int, log: RecorderLog) -> str:
-    """Why the recorder cannot be that of `rank`; empty if it can."""
-    world = next((group.ranks for group in log.groups.values() if group.description == "default_pg"), ())
-    if not world or rank in world:
-        return ""
-    return f"its name says rank {rank}, but the ranks of its default group are {fold_ranks(world)}"
-
-
-def _lists_all_ranks(log: RecorderLog) -> bool:
-    return any(group.ranks for group in log.groups.values() if group.description == "default_pg")
-
-
-def _everybody(log: RecorderLog) -> tuple[int, ...]:
-    return max((group.ranks for group in log.groups.values()), key=len, default=())

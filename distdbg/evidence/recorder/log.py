@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from distdbg.evidence.ops import find
 from distdbg.evidence.stacks.threads import Frame
-from distdbg.model import MOST_RANKS, unfold_ranks
+from distdbg.model import MOST_RANKS, fold_ranks, unfold_ranks
 
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
 #: torch's list of a group's ranks, or that list as a capture of ours folds it: [0-16383]
@@ -249,6 +249,29 @@ class RecorderLog:
         """What changes when the host enqueues anything or the device completes anything."""
         groups = [(key, log.last, log.newest_completed) for key, log in sorted(self.groups.items()) if log.on_device]
         return (*groups, len(self.transfers), sum(transfer.done for transfer in self.transfers))
+
+    @property
+    def newest_ns(self) -> int:
+        """When the newest operation was created; 0 if there is none."""
+        times = [group.created[-1] for group in self.groups.values() if len(group.created)]
+        return max([*times, *(t.created for t in self.transfers)], default=0)
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """The ranks of the default group; empty if they are not known."""
+        groups = (group for group in self.groups.values() if group.description == "default_pg")
+        return next((group.ranks for group in groups if group.ranks), ())
+
+    @property
+    def largest_group(self) -> tuple[int, ...]:
+        """The ranks of the largest group."""
+        return max((group.ranks for group in self.groups.values()), key=len, default=())
+
+    def why_not_of(self, rank: int) -> str:
+        """Why the recorder cannot be that of `rank`; empty if it can."""
+        if not self.world or rank in self.world:
+            return ""
+        return f"its name says rank {rank}, but the ranks of its default group are {fold_ranks(self.world)}"
 
     def losses(self) -> Iterator[tuple[str, str]]:
         """(what of it is not used, why), for the report."""

@@ -22,6 +22,15 @@ THREAD_LINE = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent c
 FRAME_LINE = re.compile(r'^ {2}File "(.+)", line (\d{1,9}) in (.+)$')
 #: Follows the hundredth thread; the older ones, the main thread among them, are left out.
 _CUT = "..."
+_OTHER_LINES = {"", "  <no Python frame>", "  ...", _CUT}
+
+
+def is_faulthandler_text(text: str) -> bool:
+    """Whether all lines are stacks: a log in which stacks are printed is a log."""
+    lines = text.strip("\n").split("\n")
+    return bool(THREAD_LINE.match(lines[0])) and all(
+        line in _OTHER_LINES or THREAD_LINE.match(line) or FRAME_LINE.match(line) for line in lines
+    )
 
 
 def read_faulthandler_text(lines: Iterable[str], pid: int = 0) -> list[dict[str, Any]]:
