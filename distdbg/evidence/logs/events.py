@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from distdbg.evidence.frames import module_path
 from distdbg.evidence.logs.messages import KnownMessage, hits_in, recognise
 from distdbg.evidence.logs.sources import Source, SourceLine, starts_of
 from distdbg.evidence.stacks.crash import fatal_error, terminate
@@ -26,6 +27,7 @@ _IGNORED = re.compile(
     r"^Exception ignored in|^--- Logging error ---|"
     r"^Exception in thread .*(?:_MultiProcessingDataLoader|tqdm|pin_memory)"
 )
+_DEBUG_SERVER = "torch/distributed/debug/"
 _NO_ERROR = {"DEBUG", "INFO", "NOTICE", "WARN", "WARNING"}
 _GLOG_QUIET = re.compile(r"^\[?[IW]\d{4} \d\d:|^\[W |^\[I ")
 _WARNING = re.compile(r"^\S*(?:Warning|warning): |\bWarning: |^\S+\.py:\d+: \w*Warning")
@@ -54,6 +56,13 @@ class Event:
     text: str
     where: tuple[str, int, str] | None = None
     child: int | None = None
+    #: raised in the server of torch.distributed.debug, which is no part of the training
+    of_debug_server: bool = False
+
+    @property
+    def first_line(self) -> tuple[str, str]:
+        """The type, and the first line of the message."""
+        return self.type, self.message.partition("\n")[0]
 
     @property
     def known(self) -> KnownMessage | None:
@@ -72,6 +81,9 @@ def events_in(source: Source, last_end: int = 0) -> list[Event]:
             found.setdefault(event.at, event)
     ordered = [found[at] for at in sorted(found)]
     ordered = [one for one, after in zip_longest(ordered, ordered[1:]) if one is not None and not _repeats(one, after)]
+    # of a message that is repeated often, the frames are not kept: see candidates.py
+    served = {event.first_line for event in ordered if event.of_debug_server}
+    ordered = [e for e in ordered if not e.of_debug_server and (e.where or e.first_line not in served)]
     return [event for event in ordered if not _lived_on(source, event, last_end)][:_MOST]
 
 
@@ -91,8 +103,14 @@ def _tracebacks(source: Source, text: str) -> Iterator[Event]:
         child = next((int(found[1]) for line in above if (found := _CHILD.match(line.text))), None)
         yield Event(
             last.line, first.number, first.t, last.type, last.message, chain_text(chain),
-            (where.file, where.line, where.function) if where else None, child,
+            (where.file, where.line, where.function) if where else None, child, _is_of_debug_server(last),
         )  # fmt: skip
+
+
+def _is_of_debug_server(error: ParsedException) -> bool:
+    """The server runs in a process and threads of its own, and goes on after an error."""
+    inside = any(module_path(frame.file).startswith(_DEBUG_SERVER) for frame in error.frames)
+    return inside and all(frame.is_library for frame in error.frames)
 
 
 def _interleaved(source: Source, error: ParsedException) -> bool:
