@@ -143,6 +143,15 @@ def test_with_torchs_pipe(gpus, launcher, tmp_path):
     assert "number 2 in the default group" in report["findings"][0]["cause"], report
 
 
+def test_with_torchs_debug_server(gpus):
+    """As start_debug_server makes it in each rank; no pipe is set."""
+    server = 'from torch._C._distributed_c10d import _WorkerServer\nserver = _WorkerServer("::", 0)\n'
+    *early, (done, report) = dumps_of(gpus, server + LEAVES_OUT, {"NCCL_RAS_ENABLE": "0"})
+    assert not any(roots_of(one) for _, one in early)
+    assert roots_of(report) == [("stuck-in-python", [2], "host")] and done.code == 10, report
+    assert "number 2 in the default group" in report["findings"][0]["cause"], report
+
+
 @pytest.mark.parametrize(("ras", "sure"), [("1", "likely"), ("0", "possible")], ids=["NCCL counts", "stacks alone"])
 def test_without_it_the_next_time_is_told(gpus, ras, sure):
     *early, (done, report) = dumps_of(gpus, LEAVES_OUT, {"NCCL_RAS_ENABLE": ras})
