@@ -173,7 +173,8 @@ _CHECKOUT = re.compile(
     r"|/(?:Megatron[-\w.]*/(?=megatron/)|DeepSpeed[-\w.]*/(?=deepspeed/)|NeMo[-\w.]*/(?=nemo/)"
     r"|ColossalAI[-\w.]*/(?=colossalai/))"
 )
-#: by the path below sys.path
+#: the server of torch.distributed.debug, by the path below sys.path
+DEBUG_SERVER = "torch/distributed/debug/"
 _LAUNCHERS = re.compile(
     r"torch/distributed/(?:run\.py|launch\.py|launcher/|elastic/)|torch/multiprocessing/spawn\.py"
     r"|accelerate/(?:commands/|launchers\.py)|deepspeed/launcher/|ray/_private/workers?(?:/|\.py)|ray/scripts/"
@@ -227,12 +228,11 @@ def _of_no_file(name: str) -> tuple[Origin, str]:
 
 
 def _of_package(path: str) -> Origin:
-    name = path.partition("/")[0].removesuffix(".py")
-    if name == "distdbg":
-        return Origin.OURS
     if _LAUNCHERS.match(path):
         return Origin.LAUNCHER
-    return Origin.TORCH if name == "torch" else Origin.FRAMEWORK if name in _FRAMEWORKS else Origin.LIBRARY
+    name = path.partition("/")[0].removesuffix(".py")
+    other = Origin.FRAMEWORK if name in _FRAMEWORKS else Origin.LIBRARY
+    return {"distdbg": Origin.OURS, "torch": Origin.TORCH}.get(name, other)
 
 
 def _installed_path(file: str) -> str:

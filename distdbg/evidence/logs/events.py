@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from distdbg.evidence.frames import module_path
+from distdbg.evidence.frames import DEBUG_SERVER, module_path
 from distdbg.evidence.logs.messages import KnownMessage, hits_in, recognise
 from distdbg.evidence.logs.sources import Source, SourceLine, starts_of
 from distdbg.evidence.stacks.crash import fatal_error, terminate
@@ -27,7 +27,6 @@ _IGNORED = re.compile(
     r"^Exception ignored in|^--- Logging error ---|"
     r"^Exception in thread .*(?:_MultiProcessingDataLoader|tqdm|pin_memory)"
 )
-_DEBUG_SERVER = "torch/distributed/debug/"
 _NO_ERROR = {"DEBUG", "INFO", "NOTICE", "WARN", "WARNING"}
 _GLOG_QUIET = re.compile(r"^\[?[IW]\d{4} \d\d:|^\[W |^\[I ")
 _WARNING = re.compile(r"^\S*(?:Warning|warning): |\bWarning: |^\S+\.py:\d+: \w*Warning")
@@ -109,7 +108,7 @@ def _tracebacks(source: Source, text: str) -> Iterator[Event]:
 
 def _is_of_debug_server(error: ParsedException) -> bool:
     """The server runs in a process and threads of its own, and goes on after an error."""
-    inside = any(module_path(frame.file).startswith(_DEBUG_SERVER) for frame in error.frames)
+    inside = any(module_path(frame.file).startswith(DEBUG_SERVER) for frame in error.frames)
     return inside and all(frame.is_library for frame in error.frames)
 
 
