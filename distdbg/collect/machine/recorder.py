@@ -80,9 +80,9 @@ def ask(path: Path, rank: int, within_s: float) -> list[Recorded]:
     file = path.with_name(f"{FILE_STEM}{rank}")
     is_new = not file.exists()
     dumps = _ask_recorders(WorkerServer(str(path)), [file], within_s)
-    if is_new:  # a file that is there at the end was written by torch at a timeout
+    if is_new and any(dump.form == "pickle" for dump in dumps):  # one that stays was written by torch at a timeout
         with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
+            file.unlink()
     return dumps
 
 
