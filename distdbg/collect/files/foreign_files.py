@@ -85,6 +85,8 @@ class ForeignFiles:
         self._unnamed: list[RankDump] = []
         self._frames: dict[Frame, Frame] = {}
         self._foreign: list[str] = []
+        #: of torch's debug server, by the reason: the ranks and the files
+        self._unread_answers: dict[str, tuple[set[int], dict[str, None]]] = {}
         self._watchdogs = Watchdogs()
         #: ranks of which nothing else is known
         self._of_watchdogs: set[int] = set()
@@ -102,6 +104,9 @@ class ForeignFiles:
         self._progress("", None)
         self._read_job()
         self._add_watchdogs()
+        for because, (ranks, (first, *more)) in self._unread_answers.items():
+            file_names = f"{first} and {len(more):,} more files" if more else first
+            self._note(f"the answers of rank{'s' * (len(ranks) > 1)} {fold_ranks(ranks)} in {file_names}", because)
         for name in self._foreign[:_MOST_NAMED]:
             self._note(name, "it is of no kind that distdbg knows")
         if len(self._foreign) > _MOST_NAMED:
@@ -248,14 +253,16 @@ class ForeignFiles:
             self._ranks.setdefault(answer.rank, _RankEvidence()).stacks.append((name, threads))
             return
         because = (
-            f"its worker server answered with status {answer.status}" if answer.status else "it is of no known form"
+            f"the worker server answered with status {answer.status}" if answer.status else "they are of no known form"
         )
         with contextlib.suppress(ValueError):
             log = read_recorder(jsonl.parse(text), self.signatures)
         if log is not None:
             self._add_recorder(answer.rank, name, log)
         else:
-            self._lost(f"the answer of rank {answer.rank} in {name}", because)
+            ranks, names = self._unread_answers.setdefault(because, (set(), {}))
+            ranks.add(answer.rank)
+            names[name] = None
 
     def _log(self, path: Path, name: str) -> None:
         """Any text that is nothing else: read once, in blocks."""

@@ -41,7 +41,7 @@ def test_stacks_of_all_ranks(tmp_path, make):
     evidence = read(tmp_path, pyspy_dump_20261128_105231=make("pyspy_dump", [500, PYSPY]))
     assert {rank: place(found) for rank, found in evidence.dump.ranks.items()} == {1: 5}
     (unknown,) = [one for one in evidence.unknown if "answer" in one.what]
-    assert unknown.what == "the answer of rank 0 in pyspy_dump_20261128_105231"
+    assert unknown.what == "the answers of rank 0 in pyspy_dump_20261128_105231"
     assert "status 500" in unknown.because
 
 
@@ -56,7 +56,17 @@ def test_recorders_of_all_ranks_beside_their_stacks(tmp_path, make):
     assert {n: ranks[n].recorder.groups["0", "nccl"].last for n in ranks} == {0: 4, 1: 3}
     assert {n: place(ranks[n]) for n in ranks} == {0: 13, 1: 5}
     swapped = read(tmp_path, fr=make("fr_trace_json", ["[1, 2", texts[1]]))
-    assert [one.what for one in swapped.unknown if "answer" in one.what] == ["the answer of rank 0 in fr"]
+    assert [one.what for one in swapped.unknown if "answer" in one.what] == ["the answers of rank 0 in fr"]
+
+
+def test_health_checks_of_a_job_without_torchcomms_are_no_lost_evidence(tmp_path):
+    """torch 2.13 writes such a file at each interval, whether the job uses torchcomms or not."""
+    checks = {f"torchcomms_health_check_{n}": make_file("torchcomms_health_check", [404, 404]) for n in range(3)}
+    evidence = read(tmp_path, stacks=make_file("dump_traceback", [TRAINS, SLEEPS]), **checks)
+    assert set(evidence.dump.ranks) == {0, 1}
+    (unknown,) = [one for one in evidence.unknown if "answer" in one.what]
+    assert unknown.what == "the answers of ranks 0-1 in torchcomms_health_check_0 and 2 more files"
+    assert "status 404" in unknown.because and not unknown.decisive
 
 
 def test_answer_of_one_rank_is_named_by_its_file(tmp_path):
