@@ -169,7 +169,7 @@ class History:
     def begin(self, ran_out: Callable[..., None]) -> None:
         """Now, or once the script begins to use CUDA. torch calls `ran_out` when a request for memory fails."""
         device = getattr(sys.modules.get("torch"), "cuda", None)
-        if device is None or not device.is_available() or not hasattr(device.memory, "_record_memory_history"):
+        if device is None or not device.is_available():
             self._context.fact("memory-history", recorded=False, because="this process has no CUDA")
             return
         device._lazy_call(lambda: self._record(device, ran_out))
