@@ -27,7 +27,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint docs man bench system-packages bed clean
+.PHONY: help demo test test-fast fuzz gpu-box gpu-check newest-python lint docs man bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -52,6 +52,10 @@ gpu-box: $(VENV)/.ready-test  ## build the simulated GPUs: torch with CUDA in th
 
 gpu-check: $(VENV)/.ready-test  ## run tests/gpu on simulated GPUs and on this machine's: one table of what differs
 	$(VENV)/bin/python tests/gpu/check.py $(ARGS)
+
+newest-python: $(VENV)/.ready-test  ## the pure core and one launch with Python 3.14, in a chroot (root, Debian)
+	@$(call install-missing,debootstrap)
+	VENV=$(VENV) .ci/newest-python $(PURE_CORE) tests/collect/machine/test_pyspy.py tests/collect/machine/test_python_build.py
 
 lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) ruff check .

@@ -80,7 +80,9 @@ def test_the_variables_of_a_stores_key_are_kept(tmp_path):
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        frame = pyspy.stacks(process.pid, within_s=20)[0]["frames"][0]
+        frame = {}
+        while frame.get("line") != 6:  # at first it can be at the end of `print`
+            frame = pyspy.stacks(process.pid, within_s=20)[0]["frames"][0]
         process.kill()
     assert [variable["name"] for variable in frame["locals"]] == ["store", "seconds"]
 
