@@ -236,6 +236,16 @@ def test_the_hang_of_an_earlier_attempt_does_not_stick(tmp_path):
     assert run.closes().report().outcome == "succeeded"
 
 
+def test_hang_without_a_dump_is_unknown_for_the_reasons_of_the_nodes(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=1)
+    reasons = ["node 0: there is no room for a dump"]
+    run.launcher("dump", t=9.0, folder="x", reason="hang", seconds=0.6, collected=0, ranks=4, because=reasons)
+    (unknown,) = [u for u in run.report().unknown if u.what == "why the job stands still"]
+    expected = "nothing of its ranks was collected while it did (node 0: there is no room for a dump)"
+    assert unknown.because == expected
+
+
 def test_start_of_a_run_whose_first_records_are_lost_is_unknown(tmp_path):
     """The run directory was deleted in the middle, and the launcher wrote its last events."""
     run = MadeRun(tmp_path)

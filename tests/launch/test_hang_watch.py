@@ -1,5 +1,6 @@
 """What a launch makes of the watch's words, without a job: one look a silence, one dump at a time, and who is ended."""
 
+import errno
 import json
 import time
 from types import SimpleNamespace
@@ -176,6 +177,18 @@ def test_a_dump_that_fails_everywhere_does_not_save_the_job(tmp_path, monkeypatc
     world.answer(because="there is no room for a dump")
     world.until(lambda: world.ended)
     assert world.noted("dump")[0]["because"] == [f"node {n}: there is no room for a dump" for n in (0, 1)]
+
+
+def test_manifest_that_has_no_room_does_not_prevent_the_verdict(tmp_path, monkeypatch):
+    def refuse(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(hang, "write_json", refuse)
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    world.answer(because="there is no room for a dump")
+    world.until(lambda: world.ended)
+    assert world.shown == ["the verdict"] and not world.noted("explain-failed")
 
 
 def test_a_report_that_fails_does_not_save_it_either(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown, fold_ranks
+from distdbg.protocol.launcher_events import DumpTaken
 
 _MOST_PLACES = 6
 _WHAT = "why the job stands still"
@@ -20,11 +21,18 @@ MISSING_RANK = Unknown(
 )
 
 
+def _dump_failures(evidence: RunEvidence) -> str:
+    """The nodes' reasons for an empty dump, as the launcher recorded them."""
+    dump = DumpTaken.newest(evidence.events)
+    reasons = dump.because if dump is not None and isinstance(dump.because, list) else []
+    return f" ({'; '.join(map(str, reasons[:_MOST_PLACES]))})" if reasons else ""
+
+
 def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
     """For a job of which no check has found why it stands still; `hung` where its launcher saw that it does."""
     hang = hang_of(evidence)
     if hang is None:
-        return _unknown("nothing of its ranks was collected while it did") if hung else None
+        return _unknown(f"nothing of its ranks was collected while it did{_dump_failures(evidence)}") if hung else None
     if not hang.stands:
         why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
         return _unknown(why) if hung else None

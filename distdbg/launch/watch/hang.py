@@ -6,6 +6,7 @@ It lives in the launcher's loop and waits for nothing: agents answer when they c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -282,8 +283,9 @@ class HangWatch:
             if before is not None:
                 before.join(30.0)
             try:
-                make_private_folder(dump.folder)
-                write_json(dump.folder / "manifest.json", manifest.fields())
+                with contextlib.suppress(OSError):  # a full disk; the report has the nodes' reasons from DumpTaken
+                    make_private_folder(dump.folder)
+                    write_json(dump.folder / "manifest.json", manifest.fields())
                 if look is not None and look.reason == BUSY_START:
                     self._say_where(look)
                 elif look is not None:
