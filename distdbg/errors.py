@@ -31,7 +31,7 @@ EXIT_LAUNCHER_BROKE = 70
 EXIT_HUNG = 75
 #: launch, attach: this side lost sight of the job, which may still run
 EXIT_LOST = 76
-#: of a command that shows what it has, as a shell reports Ctrl-C
+#: as a shell reports Ctrl-C
 EXIT_INTERRUPTED = 130
 
 #: What each code means, for `--help`, the docs and the last line of a run.
@@ -48,7 +48,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_LAUNCHER_BROKE: "launch: an error of distdbg's own",
     EXIT_HUNG: "launch: the job was hung and was ended",
     EXIT_LOST: "launch: lost sight of the job, which may still run",
-    EXIT_INTERRUPTED: "interrupted by Ctrl-C or SIGTERM",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C; preflight: also by SIGTERM",
 }
 
 

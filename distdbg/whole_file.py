@@ -1,8 +1,9 @@
 """The only writer of whole files: under another name in the same folder, then renamed.
 
-A reader sees the old file or the new one, never half of one. No write follows a link, and only a regular file is
-replaced: a device, a FIFO, a folder or a link at the path is refused. What is appended to or mapped is opened by
-`open_own`, which follows no link either. Standard library, and of that `os` and `stat` alone: ranks load it, too.
+A reader sees the old file or the new one, never half of one. Only a regular file is replaced: a device, a FIFO, a
+folder or a link at the path is refused; links among the folders above it are followed. What is appended to or mapped
+is opened by `open_own`, which follows the same rule. Standard library, and of that `os` and `stat` alone: ranks load
+it, too.
 """
 
 from __future__ import annotations

@@ -463,3 +463,54 @@ def test_operations_are_listed_in_one_place() -> None:
         if len(listed & known) > 1
     ]
     assert not wrong
+
+
+#: Who parses JSON, TOML or a literal without a guard against deep nesting, and who wrote it.
+PARSES_OWN_TEXT = {
+    "distdbg/collect/files/recorder_child.py": "a path from recorder_files",
+    "distdbg/collect/files/snapshot_files.py": "the answer of snapshot_child",
+    "distdbg/collect/machine/pyspy.py": "py-spy",
+    "distdbg/collect/preflight/probe.py": "the launcher, and its own child",
+    "distdbg/launch/agent/agent.py": "the launcher",
+    "distdbg/launch/agent/dumping.py": "the answer of capture",
+    "distdbg/launch/agent/gpu_watch.py": "the answer of gpu_look",
+    "distdbg/launch/agent/logs_specs.py": "the agent",
+    "distdbg/launch/backends/slurm/node_dump.py": "the command line of dump",
+    "distdbg/launch/backends/slurm/template.py": "its own process",
+    "distdbg/launch/link/wire.py": "anybody: Wire.receive has the guard",
+    "distdbg/launch/replay/guard_trial.py": "its own ranks",
+    "distdbg/launch/watch/capture.py": "the request of the agent",
+    "distdbg/rehearse/launchers.py": "its own process",
+    "distdbg/shrink/asking.py": "the answer of its child",
+    "distdbg/shrink/child.py": "the question of its parent",
+    "distdbg/shrink/probe/building.py": "itself",
+    "distdbg/shrink/verify/aside.py": "its own process",
+    "distdbg/worker/watch/compiling.py": "torch",
+}
+
+
+def test_foreign_json_is_parsed_with_a_guard() -> None:
+    """Deep nesting raises RecursionError. distdbg.evidence.jsonl.parse makes it a ValueError."""
+    found = {
+        name: f"{name}:{call.lineno} {ast.unparse(call)[:80]}: use distdbg.evidence.jsonl.parse"
+        for path, name in zip(MODULES, NAMES, strict=True)
+        for call in _unguarded_parsers(parsed(path))
+    }
+    assert not [wrong for name, wrong in found.items() if name not in PARSES_OWN_TEXT]
+    assert not PARSES_OWN_TEXT.keys() - found.keys(), "these have a guard now: take them off the list"
+
+
+def _unguarded_parsers(node: ast.AST) -> Iterator[ast.Call]:
+    if isinstance(node, ast.Try):
+        guards: list[ast.AST] = [handler.type for handler in node.handlers if handler.type is not None]
+    else:
+        guards = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    if any(isinstance(name, ast.Name) and name.id in _CATCH_NESTING for guard in guards for name in ast.walk(guard)):
+        return
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.loads", "json.load", "tomllib.loads"):
+        yield node
+    for inner in ast.iter_child_nodes(node):
+        yield from _unguarded_parsers(inner)
+
+
+_CATCH_NESTING = {"RecursionError", "Exception"}

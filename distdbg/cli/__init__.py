@@ -14,8 +14,9 @@ import os
 import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import click
 
@@ -130,11 +131,11 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
         case click.Abort():
             return 130
         case BrokenPipeError():
-            _stop_output()
+            _stop_output(sys.stdout)
             sys.stderr.close()  # `distdbg logs | head` is no error
             return 141
         case OSError(filename=None, errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EIO):
-            _stop_output()
+            _stop_output(sys.stdout)
             _say(DistdbgError(f"the output cannot be written: {error.strerror}", "Write it to another place."))
             return DistdbgError.exit_code
         case OSError(errno=errno.ENAMETOOLONG):
@@ -146,10 +147,19 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
     return _own_error(error, command)
 
 
-def _stop_output() -> None:
+def _stop_output(stream: TextIO) -> None:
     """What is still buffered is lost: the interpreter would fail once more when it ends."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextlib.contextmanager
+def _standard_error() -> Iterator[None]:
+    """If nothing can be written there, the exit code still says what happened."""
+    try:
+        yield
+    except OSError:
+        _stop_output(sys.stderr)
 
 
 def _where_help_is(error: click.ClickException) -> str:
@@ -172,13 +182,15 @@ def _say(error: DistdbgError) -> None:
 
     hidden = HiddenValues(known=known_secrets())
     first = click.style("distdbg: ", fg="red", bold=True)
-    click.echo(f"{first}{shortened(clean(hidden.mask(error.message)))}", err=True)
-    click.echo(f"         {clean(hidden.mask(error.remedy))}", err=True)
+    with _standard_error():
+        click.echo(f"{first}{shortened(clean(hidden.mask(error.message)))}", err=True)
+        click.echo(f"         {clean(hidden.mask(error.remedy))}", err=True)
 
 
 def _own_error(error: Exception, command: str) -> int:
     import traceback
 
-    traceback.print_exception(error)
-    click.echo("distdbg: this is an error of distdbg's own; please report it with the lines above.", err=True)
+    with _standard_error():
+        traceback.print_exception(error)
+        click.echo("distdbg: this is an error of distdbg's own; please report it with the lines above.", err=True)
     return EXIT_LAUNCHER_BROKE if command in ("launch", "attach") else EXIT_OWN_ERROR

@@ -10,7 +10,7 @@ from typing import Any
 
 from distdbg import __version__
 from distdbg.collect.files.linted_files import cpu_limit
-from distdbg.errors import ToolMissing, install_extra
+from distdbg.errors import EvidenceUnreadable, ToolMissing, install_extra
 from distdbg.lint.in_editor import Mark, QuickFix, marks
 
 #: seconds without a change after which a text is looked at: a person who types makes a change each 0.1 s to 0.2 s
@@ -18,9 +18,16 @@ _PAUSE = 0.2
 
 
 def serve(wanted: Collection[str], *, everything: bool) -> None:
-    """On standard input and output, until the editor ends it. Raises ToolMissing without pygls."""
+    """On standard input and output, until the editor ends it. Raises ToolMissing without pygls, EvidenceUnreadable."""
     made = server(wanted, everything=everything)
-    made.start_io(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))  # pygls closes them; ours stay open
+    streams = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")  # pygls closes them; ours stay open
+    try:
+        made.start_io(*streams)
+    except (ValueError, OverflowError, MemoryError):
+        raise EvidenceUnreadable(
+            "standard input is not the language server protocol: the Content-Length of a message is no length",
+            "Let an editor start `distdbg lint --lsp`; for a file on standard input use --stdin.",
+        ) from None
 
 
 def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401 -- pygls is optional

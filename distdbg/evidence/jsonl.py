@@ -19,11 +19,13 @@ class OutOfBounds(ValueError):
     """Says what is implausible about a text: its size, its depth, its numbers."""
 
 
-def parse(text: str, most: int = MOST_MEMORY, *, strict: bool = True) -> object:
+def parse(text: str | bytes, most: int = MOST_MEMORY, *, strict: bool = True) -> object:
     """Any JSON value; with `strict` no control characters in its texts.
 
     Raises ValueError, OutOfBounds where its values could take more than `most` bytes.
     """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
     if len(text) * _AN_OBJECT > most:  # else it cannot
         needs = len(text) + _A_LIST * text.count("[") + _AN_OBJECT * text.count("{") + _A_VALUE * text.count(",")
         if needs > most:

@@ -69,15 +69,21 @@ class _ProbeProcess:
         answers, theirs = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the child lives
         self._folder = tempfile.TemporaryDirectory(prefix="distdbg-shrink-", ignore_cleanup_errors=True)
-        self._process = subprocess.Popen(
-            [sys.executable, str(_CHILD), str(theirs)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            pass_fds=(theirs,),
-            env={**os.environ, "TMPDIR": self._folder.name},  # an interrupted child removes nothing itself
-        )
-        os.close(theirs)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_CHILD), str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=(theirs,),
+                env={**os.environ, "TMPDIR": self._folder.name},  # an interrupted child removes nothing itself
+            )
+        except OSError as error:
+            os.close(answers)
+            raise errors.ToolMissing(f"the process that builds the model cannot be started: {error.strerror}",
+                                     "See `ulimit -u`, the limit on processes.") from None  # fmt: skip
+        finally:
+            os.close(theirs)
         self._answers = os.fdopen(answers, "rb")
         atexit.register(self.end)
 

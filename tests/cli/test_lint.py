@@ -253,6 +253,7 @@ def test_pyproject_and_options(tmp_path: Path) -> None:
         '[tool.distdbg.lint]\nselekt = ["x"]',
         '[tool.distdbg.lint]\nignore = "x"',
         "[tool",
+        pytest.param("a = " + "[" * 3000, id="nested"),
         "[tool.distdbg]\nlint = 3",
         '[tool.distdbg.lint]\nignore = ["nothing-such"]',
     ],

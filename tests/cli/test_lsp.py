@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
@@ -72,3 +74,12 @@ def test_from_open_to_exit() -> None:
         assert await editor.end() == 0
 
     asyncio.run(session())
+
+
+@pytest.mark.parametrize("digits", [13, 20, 5000])
+def test_message_of_impossible_length_is_one_sentence(digits: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "distdbg", "lint", "--lsp"]
+    text = f"Content-Length: {'9' * digits}\r\n\r\n{{}}"
+    done = subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (5, "", 2)
+    assert "Content-Length" in done.stderr and "Traceback" not in done.stderr

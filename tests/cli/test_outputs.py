@@ -112,6 +112,12 @@ def test_a_full_disk_at_standard_output_is_one_sentence(words):
     ]
 
 
+@pytest.mark.parametrize(("words", "code"), [(["explain", "nope"], 2), (["report", "nope"], 3), (["--nonsense"], 2)])
+def test_full_disk_at_standard_error_keeps_the_exit_code(words, code, tmp_path):
+    done = started(words, "2> /dev/full", tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+
+
 def test_logs_onto_a_full_disk(tmp_path):
     made = WrittenRun(tmp_path)
     made.say(0, "step 1\n", 1).say(1, "step 1\n", 2)

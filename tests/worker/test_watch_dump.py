@@ -244,6 +244,11 @@ def test_folders_that_cannot_be_replayed_are_named(tmp_path, rank, net):
     (rank.folder / "state.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(EvidenceUnreadable, match=r"state\.pt"):
         replay(rank.folder)
+    (rank.folder / "state.pt").unlink()
+    os.mkfifo(rank.folder / "state.pt")
+    with pytest.raises(EvidenceUnreadable, match=r"state\.pt cannot be read: not a regular file"):
+        replay(rank.folder)
+    (rank.folder / "state.pt").unlink()
     (rank.folder / "state.pt").write_bytes(whole)
     (rank.folder / "model.pkl").write_bytes(pickle.dumps(Gone()).replace(b"Gone", b"Lost"))
     with pytest.raises(Refused, match="cannot be built here"):
@@ -273,3 +278,9 @@ def test_a_script_gives_its_definitions_and_does_not_run(tmp_path):
     assert module.nothing_of_this_name is None
     assert not hasattr(module, "made") and not hasattr(module, "Broken")
     assert not (tmp_path / "made").exists() and not Path("made").exists()
+
+
+def test_deeply_nested_description_is_unreadable(tmp_path):
+    (tmp_path / "about.json").write_text("[" * 100_000)
+    with pytest.raises(EvidenceUnreadable, match=r"about\.json cannot be read: it is not JSON"):
+        replay(tmp_path)

@@ -100,6 +100,10 @@ def why_it_ended(code: int | None, cpu_s: int = MOST_CPU_S) -> str:
     return f"reading it ended its reader ({how_it_ended(code)}): it is broken, or meant to harm"
 
 
+def why_not_started(error: OSError) -> str:
+    return f"no process can be started to read it: {error.strerror}"
+
+
 class LostTime:
     """Stops the reading of further files once the unreadable ones have taken MOST_LOST_S."""
 

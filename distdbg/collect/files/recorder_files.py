@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended
+from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended, why_not_started
 from distdbg.collect.files.recorder_child import MOST_CPU_S
 from distdbg.evidence import jsonl
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
@@ -75,12 +75,12 @@ class RecorderReader:
     def _start(self) -> subprocess.Popen[bytes]:
         self._buffer.clear()
         self._unpacker = Unpacker(self._signatures)
-        self._child = subprocess.Popen(
-            [sys.executable, "-S", str(Path(__file__).with_name("recorder_child.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-S", str(Path(__file__).with_name("recorder_child.py"))]
+        pipe = subprocess.PIPE
+        try:
+            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        except OSError as error:  # a limit on processes
+            raise RecorderUnreadable(why_not_started(error)) from None
         return self._child
 
     def _end(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended
+from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended, why_not_started
 from distdbg.collect.files.folder_files import FolderFiles, nothing_read
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.logs.rank_names import rank_that_is_said
@@ -91,7 +91,11 @@ def read_snapshot_file(path: Path, name: str, holders: int = MOST_HOLDERS) -> li
     """An answer for each device in it. Raises SnapshotUnreadable."""
     script = str(Path(__file__).with_name("snapshot_child.py"))
     command = [sys.executable, "-S", script, str(path.absolute()), str(holders)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    nothing = subprocess.DEVNULL
+    try:
+        child = subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
+    except OSError as error:  # a limit on processes
+        raise SnapshotUnreadable(why_not_started(error)) from None
     try:
         out, _ = child.communicate(timeout=MOST_WALL_S)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import fnmatch
 import io
-import json
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.errors import UsageError
+from distdbg.evidence import jsonl
 from distdbg.given_file import read_given
 from distdbg.lint import docs
 from distdbg.lint.script.parsing import MOST_BYTES
@@ -80,7 +80,7 @@ def _read_table(path: Path) -> dict[str, Any]:
         import tomllib
     try:
         whole = tomllib.loads(read_given(path).decode("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
         raise UsageError(f"{path} cannot be read: {why}", "Correct it, or lint from another folder.") from None
     table: Any = whole
@@ -181,7 +181,7 @@ def source_of(name: str, raw: bytes) -> SourceText:
 def _notebook(raw: bytes) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The code cells one below the other; what only a notebook understands becomes empty lines."""
     try:
-        page: Any = json.loads(raw)
+        page: Any = jsonl.parse(raw)
     except ValueError:
         raise ValueError("it is no JSON, as a notebook must be") from None
     cells = page.get("cells") if isinstance(page, dict) else None

@@ -147,7 +147,7 @@ def _groups_of(told: bytes) -> dict[str, Any]:
         groups = json.loads(told)["pg_status"]
         if isinstance(groups, dict):
             return groups
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise RequestFailed("its answer is not of the form that torch writes")
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from distdbg.collect.preflight.looking import look_all
 from distdbg.collect.preflight.names import resolve
+from distdbg.evidence import jsonl
 
 _WITHIN_S = 4.0
 _ROUND_TRIPS = 16
@@ -140,5 +141,5 @@ def _ask(stream: Any, line: bytes) -> dict[str, Any]:  # noqa: ANN401 -- a socke
     raw = stream.readline(4096)
     if not raw:
         raise ConnectionResetError(104, "the connection was closed at once")
-    answer = json.loads(raw)
+    answer = jsonl.parse(raw)
     return answer if isinstance(answer, dict) else {}

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from distdbg.evidence import jsonl
+
 _CHUNK = 600
 _LINE = re.compile(r"distdbg-probe (\S{1,255}) ([a-z]+) (\d{1,5})/(\d{1,5}) ([A-Za-z0-9+/=]+)\s*$")
 _MOST_BYTES = 16 << 20
@@ -53,7 +55,7 @@ class ProbeUnpacker:
 def _unpack(text: str) -> dict[str, Any] | None:
     try:
         raw = zlib.decompressobj().decompress(base64.b64decode(text), _MOST_BYTES)
-        value = json.loads(raw)
+        value = jsonl.parse(raw)
     except (ValueError, zlib.error):
         return None
     return value if isinstance(value, dict) else None

@@ -8,7 +8,6 @@ time, stream, level. A local rank, a task and a rank are different facts: `sourc
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence import jsonl
 from distdbg.evidence.stacks.tracebacks import HEADER
 from distdbg.model import MOST_RANKS, is_plausible_time
 
@@ -262,9 +262,10 @@ def _unpacked(  # noqa: PLR0911 -- one form a case
     if whole[:1] != "{" or whole[-1:] != "}":
         return None
     try:
-        value = json.loads(whole)
-    except (ValueError, RecursionError):
+        value = jsonl.parse(whole)
+    except ValueError:
         return None
+    assert isinstance(value, dict)
     if (said := _of_torchelastic(value, found)) is not None:
         return said
     message = next((value[key] for key in _MESSAGE_KEYS if isinstance(value.get(key), str)), None)
@@ -298,7 +299,7 @@ def _string(line: str) -> str | None:
     if not handler and line.rstrip(",")[-1:] != '"':
         return None
     try:
-        said = json.loads(line.removeprefix(_CALLSTACK).strip().rstrip(","))
+        said = jsonl.parse(line.removeprefix(_CALLSTACK).strip().rstrip(","))
     except ValueError:
         return None
     if not isinstance(said, str):

@@ -92,7 +92,7 @@ class Wire:
             *lines, rest = self._partial.split(b"\n")
             self._partial = bytearray(rest)
             for line in lines:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, RecursionError):
                     message = self._decode(bytes(line))
                     if message is not None:
                         messages.append(message)

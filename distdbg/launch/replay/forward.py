@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import pickle
 import sys
 from collections.abc import Mapping
@@ -14,8 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, ToolMissing
+from distdbg.evidence import jsonl
 from distdbg.given_file import read_given
 from distdbg.plain_text import first_words
+from distdbg.rundir import open_regular
 
 _KEPT = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _SCHEMA = "distdbg.nonfinite/1"
@@ -31,7 +32,8 @@ def definitions_of(script: Path, name: str) -> ModuleType:
     """
     module = ModuleType(name)
     module.__file__ = str(script)
-    tree = ast.parse(script.read_bytes(), str(script))
+    with open_regular(script) as file:
+        tree = ast.parse(file.read(), str(script))
     for statement in tree.body:
         if isinstance(statement, _KEPT) or _is_plain(statement) or _only_imports(statement):
             code = compile(ast.Module([statement], []), str(script), "exec", dont_inherit=True, flags=_future(tree))
@@ -98,7 +100,7 @@ def replay(folder: Path) -> Replay:
 def _about(folder: Path) -> dict[str, Any]:
     path = folder / "about.json"
     try:
-        about = json.loads(read_given(path))
+        about = jsonl.parse(read_given(path))
     except FileNotFoundError:
         raise NothingToAnalyse(f"{str(folder)!r} has no about.json: nothing was saved there by --on-nonfinite dump",
                                "Name the folder ranks/RRRRR/nonfinite of a run.") from None  # fmt: skip
@@ -131,7 +133,8 @@ def _load(path: Path, about: Mapping[str, Any], device: str) -> Any:  # noqa: AN
     import torch
 
     try:
-        return torch.load(path, map_location=device, weights_only=True)
+        with open_regular(path) as file:
+            return torch.load(file, map_location=device, weights_only=True)
     except FileNotFoundError:
         because = about.get("because", {}).get(path.name) or "it is missing"
         raise NothingToAnalyse(f"{path} was not saved: {because}",
@@ -146,7 +149,7 @@ def _model(home: Path, about: Mapping[str, Any], state: Mapping[str, Any]) -> An
         if isinstance(entry, str) and entry and entry not in sys.path:
             sys.path.append(entry)
     try:
-        with path.open("rb") as file, contextlib.redirect_stdout(sys.stderr):
+        with open_regular(path) as file, contextlib.redirect_stdout(sys.stderr):
             return _Unpickler(file, state, home / "script.py").load()
     except FileNotFoundError:
         because = about.get("because", {}).get("model.pkl") or "it is missing"
@@ -255,4 +258,6 @@ def _put_back(states: Mapping[str, Any]) -> None:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return f"{type(error).__name__}: {first_words((str(error).strip() or '-').splitlines()[0], 300)}"

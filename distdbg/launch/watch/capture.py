@@ -326,7 +326,7 @@ def _told_by_itself(target: Target, until: float) -> bytes | None:
         return None
     path = Path(f"{target.stem}.stacks")
     while True:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             written = path.stat().st_mtime_ns
             if written > max(target.told_ns, time.time_ns() - _FRESH_NS):
                 data = path.read_bytes()

@@ -152,14 +152,14 @@ class ServerReader:
 
     def _check(self, answer: http.client.HTTPResponse, start: int) -> None:
         """A server that ignores ranges sends the file's beginning; nothing of it may pass for its middle."""
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
+        match = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", answer.headers.get("Content-Range", ""))
         if answer.status == 206 and match and int(match[1]) == start:
             if self.size and self.size != int(match[2]):
                 raise EvidenceUnreadable(f"{self.server.base}{self.name} changed while it was read", "Start again.")
             self.size = int(match[2])
             return
         length = answer.headers.get("Content-Length", "")
-        if answer.status == 200 and start == 0 and length.isdecimal() and int(length) <= _FIRST:
+        if answer.status == 200 and start == 0 and re.fullmatch(r"\d{1,18}", length) and int(length) <= _FIRST:
             self.size = int(length)  # all of a small file
             return
         raise EvidenceUnreadable(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+
+#: A number in a name. More digits count nothing, and Python converts no more than 4,300.
+NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)", re.ASCII)
+
+
+def number_of(part: str) -> int | None:
+    """The number that a part of a dotted name is; None for any other part."""
+    return int(part) if NUMBER.fullmatch(part) else None
 
 
 def numbered_prefixes(names: Iterable[str]) -> dict[str, set[int]]:
@@ -16,8 +25,8 @@ def numbered_prefixes(names: Iterable[str]) -> dict[str, set[int]]:
     for name in names:
         parts = name.split(".")
         for at, part in enumerate(parts):
-            if part.isdecimal() and at:
-                found[".".join(parts[:at])].add(int(part))
+            if at and (number := number_of(part)) is not None:
+                found[".".join(parts[:at])].add(number)
     return dict(found)
 
 
@@ -35,6 +44,6 @@ def all_renumbered(name: str, kept: Mapping[str, Sequence[int]]) -> list[str]:
     choices = [[part] for part in parts]
     for at in range(1, len(parts)):
         layers = kept.get(".".join(parts[:at]))
-        if layers is not None and parts[at].isdecimal():
-            choices[at] = [str(new) for new, layer in enumerate(layers) if layer == int(parts[at])]
+        if layers is not None and (number := number_of(parts[at])) is not None:
+            choices[at] = [str(new) for new, layer in enumerate(layers) if layer == number]
     return [".".join(chosen) for chosen in product(*choices)]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distdbg.evidence import jsonl
 from distdbg.shrink.checkpoint.config_file import COUNTS
 from distdbg.shrink.checkpoint.megatron_stages import Stages
 
@@ -79,7 +80,7 @@ def _of_each_layer(arguments: Mapping[str, Any], layers: int, kept: Sequence[int
 def _blocks(text: Any, layers: int, kept: Sequence[int]) -> str | None:
     """A heterogeneous model's description, with a block a layer."""
     try:
-        described = json.loads(text) if isinstance(text, str) else None
+        described = jsonl.parse(text) if isinstance(text, str) else None
     except ValueError:
         return None
     blocks = described.get("block_configs") if isinstance(described, dict) else None

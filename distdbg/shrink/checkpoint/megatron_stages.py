@@ -13,10 +13,11 @@ from itertools import accumulate, product
 from pathlib import Path
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.layer_names import number_of
 from distdbg.shrink.checkpoint.source import resolve_within
 
 TRACKER = "latest_checkpointed_iteration.txt"
-_RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
+_RANK = re.compile(r"mp_rank_(\d{1,5})(?:_(\d{1,5}))?(?:_(\d{1,5}))?", re.ASCII)
 _WEIGHTS = ("model_optim_rng.pt", "model_rng.pt")
 #: the lists of layers in Megatron's names; what predicts more tokens (`mtp.layers`) is no part of the stack
 _STACKS = (".encoder.layers", ".decoder.layers", ".transformer.layers")
@@ -68,8 +69,9 @@ def iteration_of(folder: Path) -> Path:
         return folder
     resolve_within(folder, TRACKER)
     said = tracker.read_text(encoding="utf-8", errors="replace").strip()
-    name = f"iter_{int(said):07d}" if said.isdecimal() else said
-    if not said.isdecimal() and said != "release":
+    iteration = number_of(said)
+    name = said if iteration is None else f"iter_{iteration:07d}"
+    if iteration is None and said != "release":
         raise EvidenceUnreadable(f"{tracker} names no iteration: {said[:40]!r}", "Name the folder of an iteration.")
     if not (folder / name).is_dir():
         raise EvidenceUnreadable(f"{tracker} names {name}, which is not there", "Name the folder of another iteration.")
@@ -113,12 +115,12 @@ def shards_of(folder: Path, stages_first: bool) -> Shards:
 def stack_of(name: str, pattern: str | None) -> tuple[str, int] | None:
     """The stack that a tensor belongs to, and the number of its layer there; None for what is in no layer."""
     parts = name.split(".")
-    at = next((i for i, part in enumerate(parts) if part.isdecimal() and i), None)
-    if at is None or at == len(parts) - 1:
+    at, number = next(((i, n) for i, part in enumerate(parts) if i and (n := number_of(part)) is not None), (0, 0))
+    if not at or at == len(parts) - 1:
         return None
     stack = ".".join(parts[:at])
     known = f".{stack}".endswith(_STACKS) and "mtp" not in parts[:at] if pattern is None else stack == pattern
-    return (stack, int(parts[at])) if known else None
+    return (stack, number) if known else None
 
 
 @dataclass(frozen=True)

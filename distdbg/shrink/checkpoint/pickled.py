@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.evidence import jsonl
 from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.inert import PICKLE, stand_ins
 from distdbg.shrink.checkpoint.places import places_of
@@ -95,7 +95,8 @@ def pickled_files(files: list[str], index: bytes | None) -> list[str]:
     if index is None:
         return [PICKLED] if PICKLED in files else []
     try:
-        found = sorted(set(json.loads(index)["weight_map"].values()))
+        parsed: Any = jsonl.parse(index)
+        found = sorted(set(parsed["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EvidenceUnreadable(f"{PICKLED_INDEX} is no index like {INDEX}", "Fetch the model again.") from None
     absent = [f for f in found if f not in files]

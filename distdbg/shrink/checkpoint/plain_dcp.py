@@ -27,7 +27,7 @@ from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 _COMMON, _COMMON_ENTRY = "common.pt", "common_state/shard_0_1"
 _REMEDY = "Save it again without what the loader refuses."
 #: of an object that Megatron cut as it cuts tensors: where this part begins, and how many there are
-_SHARD = re.compile(r"(?P<key>.*)/shard_(?P<at>[\d.]+)_(?P<of>[\d.]+)")
+_SHARD = re.compile(r"(?P<key>.*)/shard_(?P<at>\d{1,9}(?:\.\d{1,9})*)_(?P<of>\d{1,9}(?:\.\d{1,9})*)", re.ASCII)
 #: an optimizer's states in buckets of many parameters: no row of them is a layer's
 _BUCKETS = "dp_group_idx"
 

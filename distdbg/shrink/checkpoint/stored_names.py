@@ -6,18 +6,16 @@ layer's is the one that changes with the layer's number in the model's name, in 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distdbg.errors import Refused
-from distdbg.shrink.checkpoint.layer_names import all_renumbered, renumbered
+from distdbg.shrink.checkpoint.layer_names import NUMBER, all_renumbered, number_of, renumbered
 
 Kept = Mapping[str, Sequence[int]]
 #: stored names whose numbers alone differ, as the numbers of the model's names do
 Group = list[str]
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass
@@ -115,8 +113,8 @@ def _counted(module: str, kept: Kept) -> Iterator[tuple[str, int, int]]:
     parts = module.split(".")
     for at in range(1, len(parts)):
         path = ".".join(parts[:at])
-        if path in kept and parts[at].isdecimal():
-            yield path, len(_NUMBER.findall(path)), int(parts[at])
+        if path in kept and (number := number_of(parts[at])) is not None:
+            yield path, len(NUMBER.findall(path)), number
 
 
 def _places(modules: Mapping[str, str], group: Group, at: int) -> list[int]:
@@ -126,21 +124,21 @@ def _places(modules: Mapping[str, str], group: Group, at: int) -> list[int]:
 
 
 def _template(name: str) -> str:
-    return _NUMBER.sub("#", name)
+    return NUMBER.sub("#", name)
 
 
 def _numbers(name: str) -> list[int]:
-    return [int(text) for text in _NUMBER.findall(name)]
+    return [int(text) for text in NUMBER.findall(name)]
 
 
 def _with_numbers(name: str, numbers: Sequence[int]) -> str:
     following = iter(numbers)
-    return _NUMBER.sub(lambda _: str(next(following)), name)
+    return NUMBER.sub(lambda _: str(next(following)), name)
 
 
 def _prefix(name: str, place: int) -> str:
     """What comes before one of the numbers of a name."""
-    starts = [match.start() for match in _NUMBER.finditer(name)]
+    starts = [match.start() for match in NUMBER.finditer(name)]
     return name[: starts[place]].removesuffix(".")
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from distdbg.shrink.checkpoint.layer_names import number_of
+
 
 def module_names(model: Any, stored: Iterable[str]) -> dict[str, str]:
     """Stored name -> name in the model; what the model has no tensor for gets the name that its neighbours suggest."""
@@ -54,5 +56,5 @@ def _placed(name: str, prefix: str, tensors: dict[str, Any], modules: Collection
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """By their numbers, as transformers goes through them: some of its rules depend on what came before."""
-    return sorted(names, key=lambda name: [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-                                           for part in name.split(".")])  # fmt: skip
+    return sorted(names, key=lambda name: [(number is None, number or 0, part)
+                                           for part in name.split(".") for number in (number_of(part),)])  # fmt: skip

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distdbg.shrink.checkpoint.layer_names import number_of
 from distdbg.shrink.probe.building import Anatomy
 
 #: (what it is of, inside the layer) -> value
@@ -115,8 +116,9 @@ def _lists(layer: Fingerprint) -> dict[str, int]:
     numbered: dict[str, set[int]] = defaultdict(set)
     for inner, _ in layer:
         parts = inner.split(".")
-        for at in (at for at in range(1, len(parts)) if parts[at].isdecimal()):
-            numbered[".".join(parts[:at])].add(int(parts[at]))
+        for at in range(1, len(parts)):
+            if (number := number_of(parts[at])) is not None:
+                numbered[".".join(parts[:at])].add(number)
     return {path: len(found) for path, found in numbered.items() if found == set(range(len(found)))}
 
 

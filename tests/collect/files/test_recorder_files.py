@@ -1,14 +1,17 @@
 """Recorder dumps that somebody sends: none of them can execute anything, and each says why it gave nothing."""
 
+import errno
 import json
 import os
 import pickle
 import struct
+import subprocess
 
 import pytest
 
 from distdbg.collect.files import child_limits, recorder_files
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
+from distdbg.collect.files.snapshot_files import SnapshotUnreadable, read_snapshot_file
 from distdbg.evidence.recorder.log import Signatures
 from tests.evidence.recorder.test_log import dump, entry
 
@@ -117,3 +120,18 @@ def test_what_is_no_file(reader, tmp_path):
     for name, why in (("fifo", "not a regular file"), ("gone", "missing"), (".", "not a regular file|directory")):
         with pytest.raises(RecorderUnreadable, match=why):
             reader.read(tmp_path / name)
+
+
+def test_no_further_process_is_a_reason(reader, tmp_path, monkeypatch):
+    (tmp_path / "good").write_bytes(pickle.dumps(GOOD, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse_process)
+        with pytest.raises(RecorderUnreadable, match="no process can be started to read it: Resource temporarily"):
+            reader.read(tmp_path / "good")
+        with pytest.raises(SnapshotUnreadable, match="no process can be started to read it: Resource temporarily"):
+            read_snapshot_file(tmp_path / "good", "good")
+    assert reader.read(tmp_path / "good").groups
+
+
+def refuse_process(*_arguments, **_options):
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

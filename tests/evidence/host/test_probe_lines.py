@@ -1,4 +1,6 @@
+import base64
 import random
+import zlib
 
 from distdbg.evidence.host.probe_lines import ProbeUnpacker, pack
 
@@ -23,4 +25,6 @@ def test_what_is_broken_is_not_reported():
     line = next(iter(pack("n", "met", {"a": 1})))
     assert unpacker.take(line[:-6]) is None
     assert unpacker.take("distdbg-probe n met 1/1 AAAA") is None
+    nested = base64.b64encode(zlib.compress(b"[" * 100_000)).decode()
+    assert unpacker.take(f"distdbg-probe n met 1/1 {nested}") is None
     assert unpacker.take(line) == ("n", "met", {"a": 1})

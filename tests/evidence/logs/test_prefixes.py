@@ -41,6 +41,7 @@ def test_the_rank_of_a_wrapped_line(line, rank, text):
         '  File "train.py", line 3, in f',
         "step 3: loss 2.0",
         "cuda:0",
+        pytest.param('"py_callstack": ' + "[" * 20_000, id="nested"),
         "n1:7:9 [3] NCCL INFO Using network IB",
         "[E ProcessGroupNCCL.cpp:828] [Rank 3] Watchdog caught collective operation timeout",
     ],

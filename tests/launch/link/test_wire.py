@@ -15,7 +15,7 @@ def test_messages_arrive_whole_and_in_order_whatever_the_pieces():
     wire = Wire(b)
     a.send(b'{"n": 1}\n{"n"')
     assert wire.receive() == [{"n": 1}]
-    a.send(b': 2}\nnot json\n[1]\n{"n": 3}\n')
+    a.send(b": 2}\n" + b"[" * 20_000 + b'\nnot json\n[1]\n{"n": 3}\n')
     assert wire.receive() == [{"n": 2}, {"n": 3}]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from distdbg.shrink.checkpoint.layer_names import all_renumbered, renumbered
+from distdbg.shrink.checkpoint.layer_names import all_renumbered, numbered_prefixes, renumbered
+from distdbg.shrink.checkpoint.megatron_stages import stack_of
+from distdbg.shrink.checkpoint.stored_names import new_names
+from distdbg.shrink.probe.conversions import _in_order
 
 
 def test_a_layer_that_is_not_kept_has_no_name() -> None:
@@ -18,3 +21,12 @@ def test_stages_keep_their_numbers() -> None:
     kept = {"enc.stages.1.blocks": [0, 5]}
     assert renumbered("enc.stages.1.blocks.5.w", kept) == "enc.stages.1.blocks.1.w"
     assert renumbered("enc.stages.0.blocks.5.w", kept) == "enc.stages.0.blocks.5.w"
+
+
+def test_number_of_thousands_of_digits_is_no_layer() -> None:
+    long = f"layers.{'7' * 4500}.w"
+    assert numbered_prefixes([long, "layers.1.w"]) == {"layers": {1}}
+    assert all_renumbered(long, {"layers": [1]}) == [long]
+    assert _in_order([long, "layers.10.w", "layers.9.w"]) == ["layers.9.w", "layers.10.w", long]
+    assert stack_of(f"decoder.{long}", None) is None
+    assert new_names({long: long}, {"layers": [1]}).new == {long: [long]}

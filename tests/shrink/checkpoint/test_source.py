@@ -15,6 +15,7 @@ from distdbg.shrink.checkpoint.config_file import code_and_config
 from distdbg.shrink.checkpoint.http_source import Server
 from distdbg.shrink.checkpoint.megatron_stages import TRACKER, iteration_of, shards_of
 from distdbg.shrink.checkpoint.opening import open_source
+from distdbg.shrink.checkpoint.pickled import PICKLED, pickled_files
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.tensors import tensors_of
 from distdbg.shrink.checkpoint.writing import copy_others
@@ -170,3 +171,14 @@ def test_parts_of_a_distributed_checkpoint_are_in_the_folder(tmp_path: Path, lin
     with pytest.raises((Refused, EvidenceUnreadable), match="stolen"):
         plain_dcp.run(task)
     assert not list((tmp_path / "small").iterdir())
+
+
+def test_deeply_nested_index_is_no_index():
+    with pytest.raises(EvidenceUnreadable, match="is no index"):
+        pickled_files([PICKLED], b'{"weight_map": ' + b"[" * 100_000)
+
+
+def test_tracker_with_thousands_of_digits_names_no_iteration(tmp_path):
+    (tmp_path / TRACKER).write_text("7" * 4500)
+    with pytest.raises(EvidenceUnreadable, match="names no iteration"):
+        iteration_of(tmp_path)

@@ -114,7 +114,7 @@ def _culprits_of(run: RunDir) -> list[str]:
     try:
         report = json.loads(run.report_json.read_text(encoding="utf-8"))
         return culprits(report, commands.node_names(os.environ.get("SLURM_JOB_NODELIST", "")))
-    except (OSError, ValueError, AttributeError, DistdbgError):
+    except (OSError, ValueError, RecursionError, AttributeError, DistdbgError):
         return []
 
 
