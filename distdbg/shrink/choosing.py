@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from distdbg.errors import UsageError
 
 ENDS = ("kinds", "first", "last", "ends")
-_RANGE = re.compile(r"(-?\d+)(?:-(-?\d+))?")
-_END = re.compile(r"(first|last):(\d+)")
+_RANGE = re.compile(r"(-?\d{1,9})(?:-(-?\d{1,9}))?")
+_END = re.compile(r"(first|last):(\d{1,9})")
 #: fewer would leave nothing between layers to go wrong
 LEAST = 2
 

@@ -88,6 +88,8 @@ VALUES = {
     "rehearse --gpu-memory lots train.py": 2,
     "rehearse --fit gpus=9:1 train.py": 2,
     "shrink-model ./nope out --layers many": 2,
+    f"shrink-model ./nope out --layers {10**4000}{10**4000}": 2,
+    f"shrink-model ./nope out --stack text={10**4000}{10**4000}": 2,
 }
 ODD = (
     "missing",

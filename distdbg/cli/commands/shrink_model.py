@@ -224,16 +224,22 @@ def _resumable(dst: Path | None) -> Iterator[None]:
 def _layers(text: str) -> int | None:
     if text == "auto":
         return None
-    if not text.isdecimal() or int(text) < 1:
+    from distdbg.shrink.checkpoint.layer_names import number_of
+
+    number = number_of(text)
+    if not number:
         raise UsageError(f"--layers {text}: it is a number from 1 on, or 'auto'", "Write --layers 2.")
-    return int(text)
+    return number
 
 
 def _stacks(texts: tuple[str, ...]) -> dict[str, int]:
+    from distdbg.shrink.checkpoint.layer_names import number_of
+
     found = {}
     for text in (part for t in texts for part in t.split(",")):
-        name, _, number = text.partition("=")
-        if not name or not number.isdecimal():
+        name, _, layers = text.partition("=")
+        number = number_of(layers)
+        if not name or number is None:
             raise UsageError(f"--stack {text!r} is no NAME=N", "Write --stack text=2,vision=4.")
-        found[name] = int(number)
+        found[name] = number
     return found

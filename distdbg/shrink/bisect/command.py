@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.errors import UsageError
+from distdbg.shrink.checkpoint.layer_names import number_of
 
 #: Two names of one option.
 _SAME = {"--nodes": "--nnodes"}
@@ -73,10 +74,10 @@ class Varied:
 def varied(text: str) -> Varied:
     """FLAG=LOW, FLAG=LOW:HIGH or FLAG=LOW:HIGH:STEP, in whole numbers. Raises UsageError."""
     flag, equals, values = text.rpartition("=")
-    numbers = values.split(":")
-    if not flag or not equals or not 1 <= len(numbers) <= 3 or not all(n.isdecimal() for n in numbers):
+    numbers = [number for value in values.split(":") if (number := number_of(value)) is not None]
+    if not flag or not equals or not 1 <= len(numbers) <= 3 or len(numbers) <= values.count(":"):
         raise UsageError(f"--vary {text!r} is not FLAG=LOW:HIGH", "Write --vary --seq-len=64:4096, or =64:4096:64.")
-    low, high, step = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else None, int((numbers[2:] or ["1"])[0])
+    low, high, step = numbers[0], numbers[1] if len(numbers) > 1 else None, numbers[2] if len(numbers) > 2 else 1
     if step < 1 or (high is not None and low > high):
         raise UsageError(f"--vary {text!r}: {'the step is 0' if step < 1 else f'{low} is more than {high}'}",
                          "Write LOW:HIGH, or LOW:HIGH:STEP for multiples.")  # fmt: skip

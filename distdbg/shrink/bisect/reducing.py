@@ -15,6 +15,7 @@ from distdbg.shrink.bisect.command import Command, Varied
 from distdbg.shrink.bisect.searching import Axis, Found, smallest
 from distdbg.shrink.bisect.symptom import Symptom, other_failure, symptom_of
 from distdbg.shrink.bisect.trials import BisectRun, Trials
+from distdbg.shrink.checkpoint.layer_names import number_of
 
 #: A run that has not shown it after so many times the first one's seconds, and a start's worth more, does not show it.
 _PATIENCE = 3
@@ -138,16 +139,16 @@ def _rank_axes(first: BisectRun, order: BisectRequest, found: Reduction) -> Iter
 
 def _own_axes(command: Command, order: BisectRequest) -> Iterator[Axis]:
     for vary in order.vary:
-        now = command.argument(vary.flag)
-        if now is None or not now.isdecimal():
+        now = number_of(command.argument(vary.flag) or "")
+        if now is None:
             raise UsageError(
                 f"--vary {vary.flag}={vary.low}: the command gives {vary.flag} no whole number to begin with",
                 f"Write --vary {vary.flag}={vary.low}:HIGH, with a value at which it fails.",
             )
-        if int(now) < vary.low:
+        if now < vary.low:
             raise UsageError(f"--vary {vary.flag}={vary.low}: the command has {now}, which is less",
                              "Give a lower bound below the command's value.")  # fmt: skip
-        yield Axis(vary.flag, vary.low, int(now), vary.step)
+        yield Axis(vary.flag, vary.low, now, vary.step)
 
 
 def _shorten(found: Reduction, axis: Axis, with_value: Callable[[str, int], Command]) -> None:
@@ -171,7 +172,7 @@ def _layers(found: Reduction, order: BisectRequest) -> None:
         found.left_out[LAYERS] = "no rank reported a transformers model that was built with fewer layers"
         return
     kept, there = trial.kept
-    axis = Axis(LAYERS, 1, int(given) if given and given.isdecimal() else there)
+    axis = Axis(LAYERS, 1, number_of(given or "") or there)
     if shows:
         result = Found(1, None)
     else:

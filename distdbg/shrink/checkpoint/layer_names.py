@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 #: A number in a name. More digits count nothing, and Python converts no more than 4,300.
-NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)", re.ASCII)
+NUMBER = re.compile(r"(?<!\d)\d{1,18}(?!\d)", re.ASCII)
 
 
 def number_of(part: str) -> int | None:

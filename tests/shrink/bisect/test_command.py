@@ -56,7 +56,9 @@ def test_vary():
     assert varied("--n=1") == Varied("--n", 1, None, 1)
 
 
-@pytest.mark.parametrize("text", ["--n", "--n=", "--n=a:b", "--n=9:1", "--n=1:9:0", "=1:2", "--n=1:2:3:4", "--n=-1:5"])
+@pytest.mark.parametrize(
+    "text", ["--n", "--n=", "--n=a:b", "--n=9:1", "--n=1:9:0", "=1:2", "--n=1:2:3:4", "--n=-1:5", "--n=1:" + "9" * 5000]
+)
 def test_vary_that_says_nothing(text):
     with pytest.raises(UsageError, match="--vary"):
         varied(text)
