@@ -37,7 +37,7 @@ def stand(rank: RankDump, record: RankRecord | None, dump: Dump, *, delegates: b
 def _judge(seen: Seen, *, delegates: bool) -> Standing:
     if not seen.state or seen.state in ("Z", "X"):
         return seen.stands(Doing.ENDED, "has ended")
-    if seen.state in ("T", "t"):
+    if seen.stopped:
         return seen.stands(Doing.STOPPED, "is stopped (state T: by SIGSTOP, a debugger or the batch system)")
     if seen.main is None:
         return _without_a_stack(seen)

@@ -121,6 +121,11 @@ class Seen:
         return any(f.activity is Activity.EVENT_LOOP for f in self.library)
 
     @property
+    def stopped(self) -> bool:
+        """In each look: another dump of the same process, as its launcher takes one, stops it for milliseconds."""
+        return all(look.process.state in ("T", "t") for look in self.rank.looks)
+
+    @property
     def busy(self) -> bool:
         """Between the looks, or in both of them: on a crowded machine a loop gets little of a CPU."""
         if self.unseen:

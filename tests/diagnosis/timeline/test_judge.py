@@ -116,6 +116,15 @@ def test_every_doing(build, doing, words):
     assert found.rank == 3
 
 
+def test_process_that_is_stopped_in_one_look_alone():
+    """Another dump of it was being taken: py-spy stops it for milliseconds."""
+    had = sleeps()(3)
+    looks = had.looks if len(had.looks) > 1 else (*had.looks, *had.looks)
+    last = replace(looks[-1], process=ProcessState(**looks[-1].process.fields() | {"state": "t"}))
+    found = standing(lambda *_, **__: replace(had, looks=(*looks[:-1], last)))
+    assert found.doing is Doing.PYTHON
+
+
 def test_a_raised_exception_whose_thread_lives_on():
     record = RankRecord(
         3,

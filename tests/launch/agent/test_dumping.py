@@ -197,16 +197,18 @@ class Recorders:
             threading.Thread(target=self.serve, args=(server,), daemon=True).start()
 
     def serve(self, server):
-        connection, _ = server.accept()
-        with connection:
-            connection.recv(4096)
-            if self.delay is None:
-                time.sleep(5)
-                return
-            time.sleep(self.delay)
-            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.body)}\r\n\r\n".encode()
-            with suppress(BrokenPipeError):  # who asked has stopped listening
-                connection.sendall(head + self.body)
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                names = connection.recv(4096).startswith(b"GET /handler/ ")
+                if self.delay is None:
+                    time.sleep(5)
+                    return
+                time.sleep(0 if names else self.delay)
+                body = b'["fr_trace_json"]' if names else self.body
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                with suppress(BrokenPipeError):  # who asked has stopped listening
+                    connection.sendall(head + body)
 
 
 def living(node, count):

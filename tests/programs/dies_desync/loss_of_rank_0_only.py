@@ -1,6 +1,6 @@
 """Rank 0 alone averages its loss, and meets the reduction that DDP makes in the backward of the others.
 
-Verdict: rank-conditional-collective; ranks: 0; exit: 1|134; says: loss_of_rank_0_only.py:17
+Verdict: rank-conditional-collective; ranks: 0; exit: 1|134|139; says: loss_of_rank_0_only.py:17
 On two ranks.
 """
 
