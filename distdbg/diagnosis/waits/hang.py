@@ -260,7 +260,10 @@ def _follow(
         standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
         standings |= with_setters(standings, dump)
         standings |= {rank: _on_device(dump, rank, found, known) for rank, found in stuck.items()}
-        waits = find_waits(dump, records, standings, known, opened)
+        ended = {rank for rank, standing in standings.items() if standing.doing is Doing.ENDED}
+        # a dump while the job ends: a wait among ranks that are all gone is over
+        waits = [w for w in find_waits(dump, records, standings, known, opened)
+                 if not ended.issuperset((*w.waiting, *w.awaited))]  # fmt: skip
         found = find_ends(waits, standings, {r for r in missing if standings[r].doing is Doing.UNKNOWN})
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
         if not circular:

@@ -289,6 +289,14 @@ def test_devices_that_spin(state):
     assert judged(dict.fromkeys(range(4), wait), sources=sources)[0] == everybody
 
 
+def test_wait_among_ranks_that_have_all_ended_is_over():
+    """The dump was taken while torch's timeout ended the job; a rank that lives and keeps the others is named."""
+    gone = made(None, state="", log=nccl(8, done=False))
+    assert judged(dict.fromkeys(range(4), gone))[0] == []
+    sleeper = sleeps(log=nccl(7, done=True))
+    assert judged({0: gone, 1: gone, 2: gone, 3: sleeper})[0] == [("stuck-in-python", (3,))]
+
+
 def test_contradictory_evidence_is_survived():
     """A stack in a collective that the recorder calls finished; a stopped rank in a collective; a foreign group."""
     ranks = {
