@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from distdbg.masking import MASK, mask_text
 from distdbg.secret_digests import DigestSearch, digests_of
 from distdbg.secret_forms import GAP, MAX_GAP, MIN_PART_LENGTH, ascii_words, printed_forms, secret_parts
+from distdbg.secret_pieces import PieceSearch
 
 MAX_VALUES = 64
 #: Letters and digits of the shortest value that is recognised whatever stands between its words.
@@ -50,6 +51,7 @@ class HiddenValues:
         parts = {part for secret in known for part in secret_parts(secret.value)
                  if part == secret.value or len(part) >= MIN_PART_LENGTH}  # fmt: skip
         self._forms = sorted({form for part in parts for form in printed_forms(part)}, key=len, reverse=True)
+        self._pieces = PieceSearch(parts)
         #: a short value of letters alone is masked as a whole word: it is part of many others
         self._words = {part: re.compile(rf"(?<![^\W\d_]){re.escape(part)}(?![^\W\d_])") for part in parts
                        if len(part) < MIN_PART_LENGTH and part.isalpha()}  # fmt: skip
@@ -95,7 +97,7 @@ class HiddenValues:
                 text = _without_cut_form(text, form)
         for pattern in self._wrapped:
             text = pattern.sub(MASK, text)
-        return text
+        return _mask_spans(text, self._pieces.find(text))
 
     def _without_digested(self, text: str) -> str:
         return _mask_spans(text, self._search.find(text))

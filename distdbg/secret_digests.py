@@ -12,18 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from math import log2
 from typing import Any
 from zlib import crc32
 
+from distdbg.masking import character_kinds, is_random
 from distdbg.secret_forms import MIN_PART_LENGTH, Word, encoded_texts, escaped_forms, secret_parts, split_words
 
 #: Bits of a value that cannot be tried: 8 letters, or 12 digits alone.
 _MIN_BITS = 37
-#: Letters and digits of a random value, and changes between digits, capital and small letters in it: half of 40 random
-#: hexadecimal digits are followed by one of the other kind, and passwords of words and years have fewer changes.
-_MIN_RANDOM, _MIN_CHANGES = 16, 10
 _MAX_CHARACTERS = 4096
 #: Bytes of the salt.
 _MAX_SALT = 64
@@ -52,7 +49,7 @@ def digests_of(value: str, salt: bytes) -> list[dict[str, Any]]:
 
 def _record(words: tuple[str, ...], salt: bytes) -> dict[str, Any]:
     joined = "\0".join(words)
-    bits = _CHECKSUM_BITS_IF_RANDOM if _is_random(words) else _CHECKSUM_BITS
+    bits = _CHECKSUM_BITS_IF_RANDOM if is_random(joined) else _CHECKSUM_BITS
     return {"lengths": [len(word) for word in words], "bits": bits, "checksum": _checksum(joined.encode(), salt, bits),
             "salt": salt.hex(), "digest": _digest(joined, salt).hex()}  # fmt: skip
 
@@ -62,18 +59,9 @@ def _texts(text: str) -> tuple[str, ...]:
 
 
 def _withstands_trying(words: Sequence[str]) -> bool:
-    kinds = _kinds(words)
+    kinds = character_kinds("".join(words))
     alphabet = sum(10 if kind == "digit" else 26 for kind in set(kinds))
     return len(kinds) <= _MAX_CHARACTERS and bool(kinds) and len(kinds) * log2(alphabet) >= _MIN_BITS
-
-
-def _is_random(words: Iterable[str]) -> bool:
-    kinds = _kinds(words)
-    return len(kinds) >= _MIN_RANDOM and sum(a != b for a, b in pairwise(kinds)) >= _MIN_CHANGES
-
-
-def _kinds(words: Iterable[str]) -> list[str]:
-    return ["digit" if c.isdigit() else "capital" if c.isupper() else "small" for c in "".join(words)]
 
 
 @dataclass(frozen=True)

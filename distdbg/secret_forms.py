@@ -19,6 +19,8 @@ from distdbg.plain_text import clean, one_line
 
 #: Characters of the shortest part of a value, and of its shortest encoded form, that are searched on their own.
 MIN_PART_LENGTH, _MIN_ENCODED_LENGTH = 8, 5
+#: From this length on, pieces of an encoded form are searched.
+MAX_ENCODED_LENGTH = 16
 #: Characters between two words of one value: an escape sequence, a line end, and the frame of a traceback's box.
 MAX_GAP = 40
 #: An escape sequence of JSON, Python, URLs or HTML is no part of the word behind it.
@@ -130,10 +132,12 @@ def _json_texts(value: object) -> Iterator[str]:
 
 
 def printed_forms(value: str) -> frozenset[str]:
-    """The value as repr, JSON, URLs, HTML, a shell, base64 and hex write it, and as reports clean it."""
+    """The value as repr, JSON, URLs, HTML, a shell, base64 and hex write it, and as reports clean it. Longer base64 and
+    hex are left out: they are searched in pieces (`secret_pieces`)."""
     raw = value.encode("utf-8", "surrogateescape")
-    encoded = {form for form in (*_base64_forms(raw), raw.hex(), raw.hex().upper()) if len(form) >= _MIN_ENCODED_LENGTH}
-    return escaped_forms(value) | encoded
+    forms = {form.replace("+", "-").replace("/", "_") for form in base64_forms(raw)}
+    forms.update(base64_forms(raw), (raw.hex(), raw.hex().upper()))
+    return escaped_forms(value) | {form for form in forms if _MIN_ENCODED_LENGTH <= len(form) < MAX_ENCODED_LENGTH}
 
 
 def escaped_forms(value: str) -> frozenset[str]:
@@ -161,12 +165,10 @@ def _escaped(text: str) -> Iterator[str]:
     yield json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _base64_forms(raw: bytes) -> Iterator[str]:
+def base64_forms(raw: bytes) -> Iterator[str]:
     """The characters that depend on the value alone, for each of its three alignments in the encoded text."""
     from base64 import b64encode
 
     for shift in range(3):
         text = b64encode(bytes(shift) + raw).decode()
-        known = text[-(-8 * shift // 6) : (8 * (shift + len(raw))) // 6]
-        yield known
-        yield known.replace("+", "-").replace("/", "_")
+        yield text[-(-8 * shift // 6) : (8 * (shift + len(raw))) // 6]

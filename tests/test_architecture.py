@@ -26,10 +26,10 @@ PACKAGE = ROOT / "distdbg"
 PACKAGES = (
     "start cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
     "job_file assets backend_names model errors given_file whole_file terminal hidden_values secret_digests "
-    "secret_forms masking plain_text __init__"
+    "secret_pieces secret_forms masking plain_text __init__"
 ).split()
 PURE = set("lint report diagnosis evidence findings protocol model errors".split())
-PURE |= {"hidden_values", "secret_digests", "secret_forms", "masking", "plain_text"}
+PURE |= {"hidden_values", "secret_digests", "secret_pieces", "secret_forms", "masking", "plain_text"}
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}
 LONGEST = 400
 #: the agent runs beside every job, under a torch that we did not choose: nothing but these may it need

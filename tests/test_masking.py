@@ -8,7 +8,9 @@ from distdbg.masking import MASK, mask, mask_argv, mask_text
 @pytest.mark.parametrize(
     "name",
     "HF_TOKEN WANDB_API_KEY WANDB_KEY AWS_SECRET_ACCESS_KEY DB_PASSWORD PGPASSWORD MYSQL_PWD dbPassword apiKey "
-    "X-Api-Key GOOGLE_CREDENTIALS AZURE_SAS GH_PAT SENTRY_DSN SLACK_WEBHOOK --auth-token COMET_APIKEY SIG".split(),
+    "X-Api-Key GOOGLE_CREDENTIALS AZURE_SAS GH_PAT SENTRY_DSN SLACK_WEBHOOK --auth-token COMET_APIKEY SIG "
+    "AZURE_STORAGE_CONNECTION_STRING connectionString DB_CONNSTR SLACK_WEBHOOK_URL LDAP_BINDPW bindPw BOT_OAUTH "
+    "OAUTH2 REDISCLI_AUTH HMAC_SALT".split(),
 )
 def test_names_that_sound_secret(name):
     assert mask(name, "x/y") == MASK
@@ -16,7 +18,8 @@ def test_names_that_sound_secret(name):
 
 @pytest.mark.parametrize(
     "name",
-    "DB_PASSWORD PGPASSWORD --passwd MYSQL_PWD DB_PASS CLIENT_SECRET WANDB_API_KEY apiKey AWS_ACCESS_KEY OTP".split(),
+    "DB_PASSWORD PGPASSWORD --passwd MYSQL_PWD DB_PASS CLIENT_SECRET WANDB_API_KEY apiKey AWS_ACCESS_KEY OTP "
+    "BINDPW".split(),
 )
 def test_a_password_that_is_a_number(name):
     assert mask(name, "20241105") == MASK
@@ -42,6 +45,16 @@ def test_a_password_that_is_a_number(name):
         ("KEYBOARD", "us"),
         ("MONKEY", "see"),
         ("SORT_KEY", "loss"),
+        ("CACHE_KEY", "da39a3ee5e6b4b0d3255"),
+        ("DATABASE_URL", "postgres://host/db"),
+        ("TOKEN_URL", "https://login.example.org/oauth2/token"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+        ("SSH_CONNECTION", "10.0.0.1 50022 10.0.0.2 22"),
+        ("SALT", "7"),
+        ("SLURM_WORKING_CLUSTER", "c:host:6817:10240:109"),
+        ("SLURM_CPU_BIND", "quiet,mask_cpu:0x00000000FFFFFFFF"),
+        ("PMIX_SERVER_URI41", "pmix-server.1;tcp4://10.0.0.1:4242"),
+        ("MODEL", "https://huggingface.co/me/Mixtral-8x7B-Instruct-v01-GPTQ-4bit-128g/resolve/" + "da39a3ee5e" * 4),
         ("LR", "1e-3"),
         ("NCCL_DEBUG_FILE", "/tmp/nccl.%h.%p"),
         ("COMMIT", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
@@ -73,6 +86,14 @@ def test_what_is_no_secret_stays(name, value):
         ("h:80/api?token=abcdefgh12345", f"h:80/api?token={MASK}"),
         ("url=https://h/api?api_key=12345678", f"url=https://h/api?api_key={MASK}"),
         ('{"password": "abc def", "n": 2}', f'{{"password": "{MASK}", "n": 2}}'),
+        (
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=X6n7zIl+9JE3XVbuizYg==;Suffix=core",
+            f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={MASK};Suffix=core",
+        ),
+        (
+            "https://hooks.slack.com/services/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",
+            f"https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{MASK}",
+        ),
         ("Authorization: Bearer abcdef123456", f"Authorization: {MASK} {MASK}"),
         ("export HF_TOKEN='abc'; python x.py", f"export HF_TOKEN='{MASK}'; python x.py"),
         ('{"lr": 1, "api_key": "abc", "n": 2}', f'{{"lr": 1, "api_key": "{MASK}", "n": 2}}'),
@@ -122,7 +143,8 @@ def test_a_long_value_does_not_take_long():
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "part", ["A", "a-", "-eyJ", "token", "password", "x.secret_", "api_key-", "Bearer ", "a@", "=:"]
+    "part",
+    "A|a-|-eyJ|token|password|x.secret_|api_key-|Bearer |a@|=:|://|://a/|--a|--a |sig=|key".split("|"),
 )
 def test_long_text_of_a_program_does_not_take_long(part):
     assert mask_text(part * (200_000 // len(part)))
@@ -130,3 +152,39 @@ def test_long_text_of_a_program_does_not_take_long(part):
 
 def test_a_name_is_found_wherever_a_word_begins():
     assert mask_text("(my.db-password=hunter22) x_api_key: abcd1234") == f"(my.db-password={MASK}) x_api_key: {MASK}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("failed with AccountKey=X6n7zIl+9JE3XVbuizYghrFsaXkc==", f"failed with AccountKey={MASK}"),
+        (
+            "GET https://h/k?X-Amz-Signature=0c28792401279123c7b44cd2e73808c1 403",
+            f"GET https://h/k?X-Amz-Signature={MASK} 403",
+        ),
+        ("https://h/a?sv=2020&sig=dPZILYqR4W51bgH5%2FK4x%3D&n=1", f"https://h/a?sv=2020&sig={MASK}&n=1"),
+        ("run train.py --password 6I1Ydk5p1ujgD9 --lr 1", f"run train.py --password {MASK} --lr 1"),
+        ("['--db-password', '6I1Ydk5p1ujgD9', '--lr']", f"['--db-password', '{MASK}', '--lr']"),
+        ("post to https://h/hook/q7Zr0aPx5z11WvUt9kQ2mLs4: 404", f"post to https://h/hook/{MASK} 404"),
+    ],
+)
+def test_secrets_in_the_text_of_a_program(text, shown):
+    assert mask_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "missing key: model.layers.0.self_attn.q_proj.weight_v1",
+        "cache_key=da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "FX graph cache hit, key=fkw7ed6xngdcq3x7q2hd2kp4dpldm5zq6r4k",
+        "signature: forward(self, x)",
+        "use --token or --password option, --api-key for the other",
+        "--num-keys 4096abc --sort-key layer12",
+        "https://github.com/pytorch/pytorch/commit/da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "https://download.pytorch.org/whl/cu128/torch-2.13.0%2Bcu128-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "https://github.com/pytorch/pytorch/blob/v2.13.0/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp#L2021",
+    ],
+)
+def test_keys_hashes_and_addresses_that_are_no_secret_stay(text):
+    assert mask_text(text) == text

@@ -25,6 +25,7 @@ from distdbg.collect.runs.whole_run import load_whole_run
 from distdbg.diagnosis.verdict import build_report
 from distdbg.hidden_values import HiddenValues, SecretValue, record_value
 from distdbg.launch.plan.job_record import hidden_values
+from distdbg.masking import MASK, is_random
 from distdbg.rundir import RunDir
 from tests.made_run import MadeRun
 
@@ -146,6 +147,52 @@ def test_values_that_are_known_are_shown_nowhere(value):
 @given(VALUES.filter(can_be_digested))
 def test_values_that_only_digests_are_kept_of_are_shown_nowhere(value):
     assert leaks(value, known=False) == []
+
+
+def wrap(text: str, width: int, prefix: str) -> str:
+    return "\n".join(prefix + text[n : n + width] for n in range(0, len(text), width))
+
+
+@with_examples(300)
+@example(
+    b"NqVwYS81VP7Hb1DX8pPd5khxE3pyIgKpaUnArl63XykWZeiNNCiia3anXn9k3ksu9mI4ROnl89Sm995ytbxAk7jqevt0",
+    b"",
+    76,
+    "",
+    "plain",
+)
+@given(
+    st.text(PRINTABLE, min_size=30, max_size=200).map(str.encode),
+    st.binary(max_size=5),
+    st.integers(16, 100),
+    st.sampled_from(["", "[rank0]: ", "2026-11-28 10:00:00,123 INFO ", "| ", "[default3]:[rank3]: "]),
+    st.sampled_from(["plain", "repr"]),
+)
+def test_wrapped_base64_and_hex_are_masked(raw, before, width, prefix, written):
+    """All but the end of the last line: up to 7 characters of base64 and 11 of hex."""
+    hidden = HiddenValues(known=[SecretValue(NAME, raw.decode())])
+    for encoded, shortest in ((base64.b64encode(before + raw).decode(), 8), ((before + raw).hex(), 12)):
+        first = -(-len(before) * 8 // 6) if shortest == 8 else 2 * len(before)
+        lines = wrap(encoded, width, prefix)
+        masked = hidden.mask(repr(lines) if written == "repr" else lines)
+        secret = encoded[first : -4 if shortest == 8 else None]
+        # the first line also without the others, as a summary has it, and with what follows there
+        masked += hidden.mask(f"denied {lines.splitlines()[0]} at train.py:8")
+        assert [secret[n : n + shortest] for n in range(len(secret) - shortest + 1)
+                if secret[n : n + shortest] in masked] == []  # fmt: skip
+
+
+@with_examples(100)
+@given(
+    st.text("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=24, max_size=40), st.integers(12, 28)
+)
+def test_a_random_value_is_masked_in_two_lines(value, cut):
+    assume(is_random(value))
+    hidden = HiddenValues(known=[SecretValue(NAME, value)])
+    first, second = value[:cut], value[cut:]
+    for part in (first, second):
+        if len(part) >= 8 and any(map(str.isdigit, part)):
+            assert hidden.mask(f"denied {part} at train.py:8") == f"denied {MASK} at train.py:8"
 
 
 TOKENS = st.text("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=16, max_size=40)
