@@ -143,11 +143,22 @@ def settled_switches(pid: int, thread: int, until: float) -> int | None:
 
     Its way back into a wait counts as a switch, too. None if it does not sleep until `until` (time.monotonic).
     """
-    while status_value(f"{pid}/task/{thread}", "State")[:1] not in ("S", "D"):
+    while not _sleeps(pid, thread):
         if time.monotonic() >= until:
             return None
         time.sleep(_POLL_INTERVAL_S)
     return switches(pid, thread)
+
+
+def _sleeps(pid: int, thread: int) -> bool:
+    """Whether it has left its CPU. On its way into a wait it has the state of one that waits, and may have to give way
+    to others before it has left: only /proc/PID/syscall says that it still runs (kernel/sched/core.c,
+    wait_task_inactive)."""
+    if status_value(f"{pid}/task/{thread}", "State")[:1] not in ("S", "D"):
+        return False
+    with contextlib.suppress(OSError):
+        return not Path(f"/proc/{pid}/task/{thread}/syscall").read_text().startswith("running")
+    return True
 
 
 def status_value(pid: int | str, name: str) -> str:
