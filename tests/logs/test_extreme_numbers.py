@@ -74,3 +74,12 @@ def test_a_record_with_extreme_numbers_is_read(number, tmp_path):
         assert changed != path.read_text() or path.name == "report.json"
         path.write_text(changed)
     render_all([run.dir.path])
+
+
+@pytest.mark.parametrize(
+    "text", ['{"rank": "\u00b2", "message": "ValueError: x"}', '{"message": {"timestamp": "\u00b2"}}']
+)
+def test_digits_that_are_no_numbers(tmp_path, text):
+    """A superscript two is a digit of Unicode, and int() and float() refuse it."""
+    (tmp_path / "job.log").write_text(f"{text}\n")
+    load([tmp_path / "job.log"])

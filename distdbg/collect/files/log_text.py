@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import errno
 import gzip
 import importlib
 import lzma
@@ -101,7 +102,11 @@ def _encoding_by_nulls(head: bytes) -> str:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", sys.stdin.buffer) if path == STDIN else open_regular(path)
+    if path != STDIN:
+        return open_regular(path)
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "standard input is closed")
+    return cast("IO[bytes]", sys.stdin.buffer)
 
 
 class _Peeked:

@@ -123,7 +123,7 @@ def _because(events: dict[str, int], file: Path) -> dict[str, str]:
 def _pairs(path: Path) -> dict[str, int]:
     try:
         items = (line.split() for line in path.read_text().splitlines())
-        return {item[0]: int(item[1]) for item in items if len(item) == 2 and item[1].isdigit()}
+        return {item[0]: int(item[1]) for item in items if len(item) == 2 and item[1].isdecimal()}
     except OSError:
         return {}
 
@@ -133,7 +133,7 @@ def _number(path: Path) -> int | None:
         text = path.read_text().strip()
     except OSError:
         return None
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def usable_cpus(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> int:

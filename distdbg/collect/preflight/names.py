@@ -16,7 +16,7 @@ def look() -> dict[str, Any]:
     found = {
         "hostname": hostname,
         "identity": f"{hostname} {_read('/proc/sys/kernel/random/boot_id')} {_network()}",
-        "ranks": {name: os.environ[name] for name in _RANK_NAMES if os.environ.get(name, "").isdigit()},
+        "ranks": {name: os.environ[name] for name in _RANK_NAMES if os.environ.get(name, "").isdecimal()},
         "allocation": os.environ.get("SLURM_JOB_NODELIST", ""),
     }
     addresses, because = resolve(hostname)

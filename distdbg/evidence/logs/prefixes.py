@@ -276,7 +276,7 @@ def _unpacked(  # noqa: PLR0911 -- one form a case
         ("rank", _RANK_KEYS), ("local_rank", _LOCAL_KEYS), ("pid", _PID_KEYS),
     )  # fmt: skip
     for name, keys in numbers:
-        number = next((flat[key] for key in keys if str(flat.get(key, "")).isdigit()), None)
+        number = next((flat[key] for key in keys if str(flat.get(key, "")).isdecimal()), None)
         if number is not None and int(number) < (MOST_RANKS if name != "pid" else 1 << 31):
             found[name] = int(number)
     words: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -337,7 +337,7 @@ def epoch(text: str) -> float | None:
 
 def _parse_time(text: str) -> float | None:
     said = text.strip().replace("/", "-").replace(",", ".").replace("_", "T", 1).replace("T", " ", 1)
-    if said.replace(".", "", 1).isdigit():
+    if said.replace(".", "", 1).isdecimal():
         value = float(said)
         return value / 1e6 if value > 1e14 else value / 1e3 if value > 1e11 else value if value > 1e9 else None
     said = said.replace(" UTC", "Z").replace(" Z", "Z")

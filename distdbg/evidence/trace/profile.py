@@ -216,7 +216,7 @@ class _ProfileDigest:
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
-            first_step=int(steps[0].label) if self.steps.by == OWN_MARKS and steps[0].label.isdigit() else None,
+            first_step=int(steps[0].label) if self.steps.by == OWN_MARKS and steps[0].label.isdecimal() else None,
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,

@@ -308,7 +308,7 @@ def _options(own: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["--remote"]:
-        node_rank = int(os.environ[argv[3]] if not argv[3].isdigit() else argv[3])
+        node_rank = int(os.environ[argv[3]] if not argv[3].isdecimal() else argv[3])
         return keeper.keep(node_rank, lambda parent: _remote(parent, Path(argv[1]), node_rank))
     own, torchrun = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
     return _run(_options(own), torchrun)

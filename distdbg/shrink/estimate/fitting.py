@@ -142,13 +142,13 @@ def card(words: str) -> Card:
         if _plain(words) == _plain(name):
             return Card(name, int(gib * 2**30))
     match = _SIZE.fullmatch(words.strip())
-    size = int(float(match["number"]) * _UNITS[(match["unit"] or "GiB").lower()]) if match else 0
-    if size < 2**20:
+    size = float(match["number"]) * _UNITS[(match["unit"] or "GiB").lower()] if match else 0.0
+    if not 2**20 <= size < 2**63:
         raise UsageError(
             f"--card {words!r} is neither a size nor a card that is known here",
             f"Give GiB, such as 80GiB, or one of {', '.join(_KNOWN)}.",
         )
-    return Card(words.strip() if match and match["unit"] else f"{words.strip()}GiB", size)
+    return Card(words.strip() if match and match["unit"] else f"{words.strip()}GiB", int(size))
 
 
 def _plain(words: str) -> str:

@@ -102,7 +102,7 @@ def test_loader_worker_of_a_dead_rank_is_not_adopted_as_the_rank(tmp_path):
     """Rank 1 died; its worker inherited DISTDBG_RANK and was adopted. Rank 0 lives."""
     starts_worker = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=-3).pid, flush=True)"
     code = f"""
-import os, subprocess, sys
+import os, subprocess, sys, time
 from pathlib import Path
 from distdbg.launch.agent.ranks import RankProcess, find_adopted_ranks
 from distdbg.launch.io.processes import become_subreaper
@@ -113,7 +113,10 @@ dead = start("1", [sys.executable, "-c", {starts_worker!r}], stdout=subprocess.P
 worker = int(dead.communicate()[0])
 living = start("0", ["sleep", "60"])
 ranks = [RankProcess(number, number, 1, Path("page"), Path("error")) for number in range(2)]
-found = [(rank.rank, pid == living.pid) for rank, pid in find_adopted_ranks(ranks)]
+until = time.monotonic() + 30
+while not (found := [(rank.rank, pid == living.pid) for rank, pid in find_adopted_ranks(ranks)]):
+    assert time.monotonic() < until
+    time.sleep(0.02)
 parent = Path(f"/proc/{{worker}}/stat").read_text().rpartition(")")[2].split()[1]
 os.kill(worker, 9)
 living.kill()

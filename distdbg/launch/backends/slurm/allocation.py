@@ -62,7 +62,7 @@ def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
         nodes=nodes,
         cpus=min(_repeated(environ.get("SLURM_JOB_CPUS_PER_NODE", "")), default=0),
         gpus=_gpus(environ),
-        restarts=int(environ["SLURM_RESTART_COUNT"]) if environ.get("SLURM_RESTART_COUNT", "").isdigit() else 0,
+        restarts=int(environ["SLURM_RESTART_COUNT"]) if environ.get("SLURM_RESTART_COUNT", "").isdecimal() else 0,
     )
 
 
