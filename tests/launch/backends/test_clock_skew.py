@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -46,7 +47,21 @@ def launch(tmp_path, monkeypatch):
         (tmp_path / "ssh").write_text(SSH.format(clock=clock))
         (tmp_path / "ssh").chmod(0o755)
         (tmp_path / "train.py").write_text(script)
-        words = ["-m", "distdbg", "launch", "--hosts", "here,there", "--nproc-per-node", "1", "train.py"]
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = str(free.getsockname()[1])
+        words = [
+            "-m",
+            "distdbg",
+            "launch",
+            "--hosts",
+            "here,there",
+            "--master-port",
+            port,
+            "--nproc-per-node",
+            "1",
+            "train.py",
+        ]
         done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=150)
         (made,) = list_runs(tmp_path / RUNS_FOLDER)
         report = json.loads((made.path / "report" / "report.json").read_text())
