@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 from tests.conftest import Command
 
@@ -24,6 +25,16 @@ def test_one_variable_is_explained_with_the_users_own_value(distdbg: Command) ->
 
 def test_a_deprecated_name_leads_to_the_new_one(distdbg: Command) -> None:
     assert "TORCH_NCCL_ASYNC_ERROR_HANDLING=3" in distdbg("env", "NCCL_ASYNC_ERROR_HANDLING").out
+
+
+def test_new_name_is_advised_if_the_installed_torch_reads_it(distdbg: Command, tmp_path: Path) -> None:
+    """Before torch 2.15 nothing reads TORCH_FR_DUMP_ON_TIMEOUT."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    env = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "PYTHONPATH": str(tmp_path)}
+    for version, advised in (("2.14.1", False), ("2.15.0", True)):
+        (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+        assert ("write TORCH_FR_DUMP_ON_TIMEOUT" in distdbg("env", env=env).out) is advised
 
 
 def test_json(distdbg: Command) -> None:

@@ -11,6 +11,7 @@ import click
 
 from distdbg.cli.epilog import examples, exits
 from distdbg.cli.json_answer import json_option
+from distdbg.collect.machine.versions import torch_version
 from distdbg.errors import NothingToAnalyse
 from distdbg.launch.plan.environment import (
     Preset,
@@ -62,7 +63,7 @@ def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | No
             for label, text in _explanation(variable, full=name is not None):
                 click.echo(f"      {label:<8}{text}" if label else f"      {text}")
         click.echo()
-    for note in lint(os.environ):
+    for note in lint(os.environ, torch_version()):
         click.echo(f"{click.style('your environment', fg='yellow')}: {note}")
 
 
