@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     {
         0: "nothing of severity error",
         3: "no file to read",
-        5: "files were skipped, or could not be corrected; --lsp: what comes in is not the protocol",
+        5: "files were skipped or could not be corrected, or the input of --lsp does not follow the protocol",
         10: "findings of severity error",
     }
 )

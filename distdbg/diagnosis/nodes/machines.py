@@ -49,8 +49,8 @@ def _skew_of_a_run(clock: ClockOffset) -> Finding:
     if abs(clock.ahead_s) > _RENDEZVOUS_LIMIT_S:
         cause += (
             " torchrun's c10d rendezvous takes a node that is so far behind another for dead: it may fail, or start "
+            "the ranks of the other nodes alone."
         )
-        cause += "start the ranks of the other nodes alone."
     found = observation(
         "clock-skew",
         f"the clock of node {clock.node_rank} ({clock.host}) is {apart}",

@@ -210,7 +210,7 @@ class ParamsNotOptimized(Guard):
         named = list(model.named_parameters())
         wanted = [(name, p) for name, p in named if p.requires_grad]
         self._parameters, self._own = len(wanted), {id(p) for _, p in named}
-        self._free = {name: (id(p), _size(p)) for name, p in wanted if p.grad is not None}
+        self._free = {name: (id(p), size) for name, p in wanted if p.grad is not None and (size := _size(p))}
         if not (self._before or self._changed) and (missing := self._missing()):
             compared = [(name, p) for name, p in wanted if name in missing][:_MOST_COMPARED]
             self._before = {name: (weak_or_gone(p), p._version, _some_values(p)) for name, p in compared}
