@@ -190,6 +190,20 @@ def test_pure_packages_touch_nothing() -> None:
     assert not wrong
 
 
+def test_programs_started_by_path_import_distdbg_after_setting_it() -> None:
+    """Until then sys.path[0] is their own folder, from which distdbg cannot be imported if it is not installed."""
+    for path in MODULES:
+        lines = [
+            node.lineno for node in nodes(path) if isinstance(node, ast.Subscript) and _sets_first_path_entry(node)
+        ]
+        early = [name for line, name in imports(path) if lines and line < min(lines) and name.startswith("distdbg")]
+        assert not early, f"{path}: imports {early} before it sets sys.path[0]"
+
+
+def _sets_first_path_entry(node: ast.Subscript) -> bool:
+    return ast.unparse(node) == "sys.path[0]" and not isinstance(node.ctx, ast.Load)
+
+
 def test_no_module_grows_without_end() -> None:
     code = [path for path in MODULES if package_of(dotted(path)) != "findings"]  # the catalogue is data
     lines = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in code}

@@ -47,7 +47,7 @@ def record_looks(
     *,
     one_machine: bool = False,
 ) -> dict[str, Any]:
-    """Write preflight.json, which says that it is incomplete if hosts are missing; what was written."""
+    """Write preflight.json, and return its content. It is marked as incomplete if hosts are missing."""
     why = "it has not come up"
     raw = {
         "schema": "distdbg.preflight/1",

@@ -328,14 +328,14 @@ class StallWatch:
         return liveness.work_of(rates.values(), loading=self._kind == {"data"}, cpu_counts=not spins)
 
     def _busy(self, rates: _Rates) -> bool:
-        """One is enough: a child process that computes, or before the first step a rank that builds or loads. On
+        """One is enough: a child process that computes, or before the first steps a rank that builds or loads. On
         simulated devices a rank that waits takes no CPU time, so that a rank which computes counts at any time."""
         known = [(rank, rate) for rank, rate in rates.items() if rate is not None]
         if any(rate.child >= liveness.CHILD_COMPUTES for _, rate in known):
             return True
         if self._simulated:
             return any(rate.cpu >= liveness.COMPUTES for _, rate in known)
-        if self._step or self._calls >= _CALLS or self._startup != "auto":
+        if (self._started and (self._step or self._calls >= _CALLS)) or self._startup != "auto":
             return False  # a rank that builds its model may keep others waiting in their first barrier
         return any(rate.cpu >= liveness.COMPUTES and not self._ranks[rank].sample.spins for rank, rate in known)
 

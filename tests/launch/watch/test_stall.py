@@ -191,6 +191,14 @@ def test_rank_that_computes_while_others_wait_in_the_first_barrier_is_no_hang():
     assert job.during(90).said("stalled") == ["stalled"]
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_auto_excuses_rank_that_computes_until_the_third_step(steps):
+    """It compiles its second step, for example. With a number of seconds, it is excused until the first step only."""
+    auto, number = Job(timeout_s=200.0), Job(60, timeout_s=200.0)
+    assert auto.during(steps, moves=ALL).during(400, cpu={0: 1.0}).said("stalled") == []
+    assert number.during(steps, moves=ALL).during(400, cpu={0: 1.0}).said("stalled") == ["stalled"]
+
+
 def test_who_gives_a_startup_timeout_has_one_rank_that_computes_called_hung():
     assert Job(10, 30).during(34, cpu={1: 1.0}).said("stalled") == ["stalled"]
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.plain_text import first_words
-
 if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
     sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
 
@@ -24,6 +22,7 @@ from typing import Any
 from distdbg.collect.files.child_limits import limit_cpu, limit_memory, own_bytes
 from distdbg.evidence.exit_status import how_it_ended
 from distdbg.launch.plan.shell_words import quote
+from distdbg.plain_text import first_words
 
 #: Of the process that renders: bytes of memory, seconds of CPU time, seconds on the clock.
 _MAX_MEMORY, _MAX_CPU_S, _MAX_WALL_S = 512 << 20, 5, 60.0
