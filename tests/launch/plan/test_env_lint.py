@@ -1,3 +1,7 @@
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 
 from distdbg.launch.plan.environment import lint
@@ -45,3 +49,13 @@ def test_old_torch_reads_the_old_names_only():
 def test_names_that_others_read_are_nobodys_mistake():
     """Set by container images and network plug-ins."""
     assert lint({"NCCL_VERSION": "2.29.7-1", "NCCL_HOME": "/usr", "NCCL_FASTRAK_IFNAME": "eth1"}) == []
+
+
+def test_names_that_the_installed_torch_reads_are_known():
+    spec = find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    sources = (Path(spec.origin).parent / "distributed").rglob("*.py")
+    pattern = re.compile(r"""(?:environ(?:\.get\(|\[)|getenv\()\s*["'](TORCH_\w+)""")
+    names = {name for path in sources for name in pattern.findall(path.read_text(encoding="utf-8"))}
+    assert "TORCH_DIST_INIT_BARRIER" in names
+    assert [note for name in sorted(names) for note in lint({name: ""}) if "nothing is known" in note] == []
