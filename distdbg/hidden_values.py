@@ -17,8 +17,6 @@ from distdbg.secret_forms import GAP, MAX_GAP, MIN_PART_LENGTH, ascii_words, pri
 from distdbg.secret_pieces import PieceSearch
 
 MAX_VALUES = 64
-#: Letters and digits of the shortest value that is recognised whatever stands between its words.
-_MIN_LETTERS = 8
 #: Characters of a text whose masked form is remembered.
 _MAX_REMEMBERED = 4096
 #: What follows the last character, and what precedes the first one, that a shortened text still has.
@@ -48,15 +46,14 @@ class HiddenValues:
         known = tuple(known)
         self._search = DigestSearch()
         self._masked: dict[str, str] = {}
-        parts = {part for secret in known for part in secret_parts(secret.value)
-                 if part == secret.value or len(part) >= MIN_PART_LENGTH}  # fmt: skip
+        parts = {part for secret in known for part in secret_parts(secret.value)}
         self._forms = sorted({form for part in parts for form in printed_forms(part)}, key=len, reverse=True)
         self._pieces = PieceSearch(parts)
         #: a short value of letters alone is masked as a whole word: it is part of many others
         self._words = {part: re.compile(rf"(?<![^\W\d_]){re.escape(part)}(?![^\W\d_])") for part in parts
                        if len(part) < MIN_PART_LENGTH and part.isalpha()}  # fmt: skip
         self._wrapped = [_across_gaps(words) for part in sorted(parts) if len(words := ascii_words(part)) > 1
-                         and sum(map(len, words)) >= _MIN_LETTERS]  # fmt: skip
+                         and sum(map(len, words)) >= MIN_PART_LENGTH]  # fmt: skip
         #: why some secrets of the job might be left in a text that was masked; empty if none are
         self.incomplete = "" if job is None else self._read(job, {secret.name for secret in known})
 

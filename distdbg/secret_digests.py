@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from distdbg.masking import character_kinds, is_random
-from distdbg.secret_forms import MIN_PART_LENGTH, Word, encoded_texts, escaped_forms, secret_parts, split_words
+from distdbg.secret_forms import Word, encoded_texts, escaped_forms, secret_parts, split_words
 
 #: Bits of a value that cannot be tried: 8 letters, or 12 digits alone.
 _MIN_BITS = 37
@@ -40,9 +40,7 @@ def digests_of(value: str, salt: bytes) -> list[dict[str, Any]]:
     """What a record keeps of the value: a digest for each way to write its words, or none if they could be tried."""
     if not _withstands_trying(_texts(value)):
         return []
-    forms = escaped_forms(value)
-    for part in secret_parts(value):
-        forms |= escaped_forms(part) if len(part) >= MIN_PART_LENGTH else frozenset()
+    forms = {form for part in secret_parts(value) for form in escaped_forms(part)}
     ways = sorted({_texts(form) for form in forms}, key=lambda words: (len(words), words))
     return [_record(words, salt) for words in ways if _withstands_trying(words)][:_MAX_DIGESTS_PER_VALUE]
 

@@ -20,24 +20,29 @@ from distdbg.plain_text import clean, one_line
 #: Characters of the shortest part of a value, and of its shortest encoded form, that are searched on their own.
 MIN_PART_LENGTH, _MIN_ENCODED_LENGTH = 8, 5
 #: From this length on, pieces of an encoded form are searched.
-MAX_ENCODED_LENGTH = 16
+_MAX_ENCODED_LENGTH = 16
 #: Characters between two words of one value: an escape sequence, a line end, and the frame of a traceback's box.
 MAX_GAP = 40
-#: An escape sequence of JSON, Python, URLs or HTML is no part of the word behind it.
-GAP = r"(?:%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[A-Za-z]|&#?\w{1,8};|[^A-Za-z0-9])"
-_ASCII_WORD_OR_GAP = re.compile(rf"(?:{GAP})+|(?P<word>[A-Za-z0-9]+)")
-_ESCAPES = re.compile(
-    r"(?:%[0-9A-Fa-f]{2}|\\U[0-9A-Fa-f]{8}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[A-Za-z]|&#?\w{1,8};"
-    r"|\x1b\[[0-9;]*[A-Za-z])+"
+#: Of JSON, Python, URLs, HTML and terminals.
+_ESCAPE_SEQUENCE = (
+    r"%[0-9A-Fa-f]{2}|\\U[0-9A-Fa-f]{8}|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[A-Za-z]|&#?\w{1,8};"
+    r"|\x1b\[[0-9;]*[A-Za-z]"
 )
+#: An escape sequence is no part of the word behind it.
+GAP = rf"(?:{_ESCAPE_SEQUENCE}|[^A-Za-z0-9])"
+_ASCII_WORD_OR_GAP = re.compile(rf"(?:{GAP})+|(?P<word>[A-Za-z0-9]+)")
+_ESCAPES = re.compile(rf"(?:{_ESCAPE_SEQUENCE})+")
 _ESCAPE = re.compile(
-    r"%(?P<percent>..)|\\x(?P<byte>..)|\\[uU](?P<code>[0-9A-Fa-f]{4,8})|(?P<entity>&[^;]+;)|\\.|\x1b.*?[A-Za-z]"
+    r"(?:%|\\x)(?P<byte>[0-9A-Fa-f]{2})|\\[uU](?P<code>[0-9A-Fa-f]{4,8})|(?P<entity>&[^;]+;)|\\.|\x1b.*?[A-Za-z]"
 )
 _WORD = re.compile(r"[^\W_]+")
 #: A letter that no text has. It fills up what an escape sequence is longer than its letters.
 _FILLER = "\ua66e"
+#: Of both alphabets of base64, which are compared as one.
+BASE64_CHARACTER = "[A-Za-z0-9+/_-]"
+BASE64_ALPHABET = str.maketrans("-_", "+/")
 #: 7 characters, of which the shortest value with a digest has no fewer, as base64 and as hex.
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{10,}")
+_BASE64 = re.compile(rf"{BASE64_CHARACTER}{{10,}}")
 _HEX = re.compile(r"[0-9A-Fa-f]{14,}")
 _MIN_DECODED = 7
 
@@ -63,7 +68,7 @@ def _letters_of(escapes: re.Match[str]) -> str:
     """The letters and digits that the escape sequences stand for, spaces for all others, in the same length."""
     units: list[bytes | str] = []
     for escape in _ESCAPE.finditer(escapes[0]):
-        if byte := escape["percent"] or escape["byte"]:
+        if byte := escape["byte"]:
             units.append(bytes.fromhex(byte))
         elif code := escape["code"]:
             units.append(chr(int(code, 16)) if int(code, 16) < 0x110000 else " ")
@@ -93,7 +98,7 @@ def encoded_texts(text: str) -> Iterator[Word]:
         run = found[0]
         if run.isdecimal():
             continue
-        run = run.replace("-", "+").replace("_", "/")
+        run = run.translate(BASE64_ALPHABET)
         for shift in range(4):
             part = run[shift : len(run) - ((len(run) - shift) % 4 == 1)]
             yield from _readable(found, binascii.a2b_base64(part + "=" * (-len(part) % 4)))
@@ -111,12 +116,11 @@ def _readable(found: re.Match[str], data: bytes) -> Iterator[Word]:
 
 @lru_cache(maxsize=1024)
 def secret_parts(value: str) -> frozenset[str]:
-    """The value, its lines, the texts in its JSON, and user and password of an address."""
-    parts = {value, value.strip()}
-    parts |= {line.strip() for line in value.splitlines() if len(line.strip()) >= MIN_PART_LENGTH}
+    """The value, and of its lines and the texts in its JSON those that are searched on their own."""
+    parts = {value.strip(), *map(str.strip, value.splitlines())}
     with contextlib.suppress(ValueError, RecursionError):
         parts.update(_json_texts(json.loads(value)))
-    return frozenset(filter(None, parts))
+    return frozenset({value, *(part for part in parts if len(part) >= MIN_PART_LENGTH)})
 
 
 def _json_texts(value: object) -> Iterator[str]:
@@ -137,7 +141,7 @@ def printed_forms(value: str) -> frozenset[str]:
     raw = value.encode("utf-8", "surrogateescape")
     forms = {form.replace("+", "-").replace("/", "_") for form in base64_forms(raw)}
     forms.update(base64_forms(raw), (raw.hex(), raw.hex().upper()))
-    return escaped_forms(value) | {form for form in forms if _MIN_ENCODED_LENGTH <= len(form) < MAX_ENCODED_LENGTH}
+    return escaped_forms(value) | {form for form in forms if _MIN_ENCODED_LENGTH <= len(form) < _MAX_ENCODED_LENGTH}
 
 
 def escaped_forms(value: str) -> frozenset[str]:

@@ -11,16 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from distdbg.masking import character_kinds, is_random, kind_changes
-from distdbg.secret_forms import base64_forms
+from distdbg.secret_forms import BASE64_ALPHABET, BASE64_CHARACTER, base64_forms
 
 #: Characters of the alphabet of base64 in a row, of which a piece is searched in text and in random values.
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{8,}")
+_RUN = re.compile(rf"{BASE64_CHARACTER}{{8,}}")
 #: Hexadecimal digits as xxd, hexdump -C and bytes.hex write them.
 _HEX_RUN = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{2}(?:[ :]{0,2}[0-9A-Fa-f]{2}){5,}")
-#: Both alphabets of base64 are compared as one.
-_ALPHABET = str.maketrans("-_", "+/")
-
-
 #: Characters of a form whose substrings are kept: a variable may have 128 KiB.
 _MAX_INDEXED = 1 << 14
 
@@ -65,17 +61,17 @@ class PieceSearch:
             raw = value.encode("utf-8", "surrogateescape")
             self._hex.add(raw.hex())
             for form in base64_forms(raw):
-                self._base64.add(form.translate(_ALPHABET))
+                self._base64.add(form.translate(BASE64_ALPHABET))
             for run in _RUN.findall(value):
                 if is_random(run):
-                    self._plain.add(run.translate(_ALPHABET))
+                    self._plain.add(run.translate(BASE64_ALPHABET))
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
         """Begin and end of each piece in the text."""
         if not self._base64.substrings:
             return
         for found in _RUN.finditer(text):
-            run = found[0].translate(_ALPHABET)
+            run = found[0].translate(BASE64_ALPHABET)
             for begin, end in self._base64.find(run):
                 yield found.start() + begin, found.start() + end
             for begin, end in self._plain.find(run):

@@ -62,6 +62,7 @@ def test_no_value_stands_in_the_record(secrets):
         (f"login {PASSPHRASE} failed", f"login {MASK} failed"),
         ("login correct%20horse%20battery%20staple failed", f"login {MASK} failed"),
         ("| login correct horse |\n| battery staple |", f"| login {MASK} |"),
+        ("login \x1b[31mcorrect\x1b[0m horse\n\U0001f600 battery\\U0001f600staple", f"login \x1b[31m{MASK}"),
         (f"{PASSPHRASE}s and {PASSPHRASE}", f"{MASK}s and {MASK}"),
         ("the part Pa\\u0028ren\\u0029thesis9 of it", f"the part {MASK} of it"),
         ("got from-argv-1.", f"got {MASK}."),

@@ -43,6 +43,12 @@ def test_escapes_around_a_value_are_no_part_of_it(text):
     assert search(PASSWORD).find(whole) == [(begin, begin + len(PASSWORD))]
 
 
+@pytest.mark.parametrize("before", ["\\x\\n", "\\x%41", "C:\\x\\x41", "\\u%20", "\\U\\u0041"])
+def test_escapes_that_are_incomplete_are_text(before):
+    whole = f"{before} {PASSWORD}"
+    assert search(PASSWORD).find(whole) == [(len(whole) - len(PASSWORD), len(whole))]
+
+
 @pytest.mark.parametrize(("value", "bits"), [(TOKEN, 24), (PASSWORD, 8), ("a1b2c3d4e5f6", 8), ("MyCompanyProd2024", 8)])
 def test_only_a_random_value_has_a_long_checksum(value, bits):
     assert [digest["bits"] for digest in digests_of(value, b"salt")] == [bits]

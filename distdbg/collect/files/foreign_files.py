@@ -232,34 +232,31 @@ class ForeignFiles:
     def _text(self, path: Path, name: str) -> None:
         lines = LineReader(path, _MOST_TEXT_STACKS)
         head = "\n".join(islice(lines, _HEAD_LINES))
-        of_all_ranks, reader = has_rank_answers(head), stack_reader(head)
-        if of_all_ranks:
+        if has_rank_answers(head):
             self.recognised += 1
             for answer in read_rank_answers(lines):
                 self._rank_answer(name, answer)
-        elif reader is not None:
+        elif (reader := stack_reader(head)) is not None:
             self._add_stacks(name, read_threads(iter(reader(lines)), self._frames))
-        if of_all_ranks or reader is not None:
-            for what, because in lines.losses():
-                self._lost(f"of {name} {what}", because)
+        else:
+            self._log(path, name)
             return
-        self._log(path, name)
+        for what, because in lines.losses():
+            self._lost(f"of {name} {what}", because)
 
     def _rank_answer(self, name: str, answer: RankAnswer) -> None:
         """One rank's part of what torch's debug server wrote or answered."""
         text, log = "\n".join(answer.lines), None
-        if (reader := stack_reader(text)) is not None:
+        if not answer.failure and (reader := stack_reader(text)) is not None:
             threads = read_threads(iter(reader(answer.lines)), self._frames)
             self._ranks.setdefault(answer.rank, _RankEvidence()).stacks.append((name, threads))
             return
-        because = (
-            f"the worker server answered with status {answer.status}" if answer.status else "they are of no known form"
-        )
         with contextlib.suppress(ValueError):
-            log = read_recorder(jsonl.parse(text), self.signatures)
+            log = None if answer.failure else read_recorder(jsonl.parse(text), self.signatures)
         if log is not None:
             self._add_recorder(answer.rank, name, log)
         else:
+            because = answer.failure or "they are of no known form"
             ranks, names = self._unread_answers.setdefault(because, (set(), {}))
             ranks.add(answer.rank)
             names[name] = None

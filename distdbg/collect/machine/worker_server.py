@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MAX_ANSWER_BYTES = 64 << 20
+_MAX_ANSWER_BYTES, _MAX_HEAD_BYTES = 64 << 20, 8192
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r\n", re.IGNORECASE)
 #: A listening port that does not answer within this time is not a worker server: seconds.
 _ANSWERS_WITHIN_S = 1.0
 #: In /proc/PID/net/tcp6.
@@ -53,13 +55,14 @@ class WorkerServer:
         if within_s <= 0:
             raise RequestFailed("it does not answer in time")
         request = f"{line} HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
+        until = time.monotonic() + within_s
         family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET6
         try:
             with socket.socket(family, socket.SOCK_STREAM) as sock:
                 sock.settimeout(within_s)
                 sock.connect(self.address)
                 sock.sendall(request)
-                answer = _read(sock)
+                answer = _read(sock, until)
         except TimeoutError:
             raise RequestFailed(f"it does not answer within {within_s:.1f} s") from None
         except OSError as error:
@@ -104,25 +107,17 @@ def _descriptor_targets(folder: Path) -> Iterator[str]:
             yield str(descriptor.readlink())
 
 
-def _read(sock: socket.socket) -> bytes:
-    """Read the answer to its end, by Content-Length or until the server closes."""
-    data = bytearray()
-    while True:
-        head, found, body = bytes(data).partition(b"\r\n\r\n") if len(data) < 8192 else (b"", b"", b"")
-        if found:
-            for line in head.split(b"\r\n"):
-                name, _, value = line.partition(b":")
-                if name.lower() == b"content-length" and value.strip().isdigit():
-                    return head + found + _rest(sock, body, int(value))
-        piece = sock.recv(1 << 18)
-        if not piece or len(data) > _MAX_ANSWER_BYTES:
-            return bytes(data)
+def _read(sock: socket.socket, until: float) -> bytes:
+    """Read the answer to its end, by Content-Length or until the server closes. Raises TimeoutError."""
+    data, size = bytearray(), _MAX_ANSWER_BYTES
+    while len(data) < size:
+        if (left := until - time.monotonic()) <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+        if not (piece := sock.recv(1 << 18)):
+            break
         data += piece
-
-
-def _rest(sock: socket.socket, body: bytes, length: int) -> bytes:
-    pieces, left = [body], min(length, _MAX_ANSWER_BYTES) - len(body)
-    while left > 0 and (piece := sock.recv(min(left, 1 << 18))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+        end = data.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
+        if end >= 0 and (length := _CONTENT_LENGTH.search(data, 0, end + 2)):
+            size = min(end + 4 + int(length[1]), _MAX_ANSWER_BYTES)
+    return bytes(data)

@@ -271,7 +271,7 @@ class RecorderLog:
         """Why the recorder cannot be that of `rank`; empty if it can."""
         if not self.world or rank in self.world:
             return ""
-        return f"its name says rank {rank}, but the ranks of its default group are {fold_ranks(self.world)}"
+        return f"it was given as that of rank {rank}, but the ranks of its default group are {fold_ranks(self.world)}"
 
     def losses(self) -> Iterator[tuple[str, str]]:
         """(what of it is not used, why), for the report."""

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from distdbg.model import MOST_RANKS
+
 _HEADING = re.compile(r"^(?:=== | *<h2>)Rank (\d{1,7}): http\S{1,300}/handler/\w{1,80}\S{0,300}?(?: ===|</h2>)$")
 #: The whole answer in a file; in a page the server's message follows.
 _FAILED = re.compile(r"^(?:Error: (?P<status>\d{3})| *<p>Failed to fetch: status=(?P<html_status>\d{3})</p>)$")
@@ -27,6 +29,13 @@ class RankAnswer:
     rank: int
     lines: list[str] = field(default_factory=list)
     status: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why the answer cannot be used; empty if its form decides."""
+        if self.rank >= MOST_RANKS:
+            return f"distdbg reads jobs of up to {MOST_RANKS:,} ranks"
+        return f"the worker server answered with status {self.status}" if self.status else ""
 
 
 def has_rank_answers(head: str) -> bool:

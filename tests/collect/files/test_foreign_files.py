@@ -45,6 +45,14 @@ def test_stacks_of_all_ranks(tmp_path, make):
     assert "status 500" in unknown.because
 
 
+def test_answer_of_an_impossible_rank_is_lost_evidence(tmp_path):
+    """One of rank 9999999 made a report of ten million ranks."""
+    text = make_file("dump_traceback", [TRAINS, SLEEPS]).replace("Rank 1:", "Rank 200000:")
+    evidence = read(tmp_path, stacks=text)
+    assert set(evidence.dump.ranks) == {0} and evidence.dump.world_size == 1
+    assert [one.what for one in evidence.unknown] == ["the answers of rank 200000 in stacks"]
+
+
 @pytest.mark.parametrize("make", [make_file, make_page])
 def test_recorders_of_all_ranks_beside_their_stacks(tmp_path, make):
     groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}

@@ -1,9 +1,11 @@
 """torch's worker server of a process, by its TCP port; other ports of the process are left alone."""
 
+import contextlib
 import json
 import os
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -74,6 +76,23 @@ def test_server_is_found_among_other_ports(serve):
         of_one_interface.setblocking(False)
         with pytest.raises(BlockingIOError):
             of_one_interface.accept()
+
+
+def send_slowly(listener):
+    connection, _ = listener.accept()
+    with connection, contextlib.suppress(OSError):
+        for _ in range(60):
+            connection.sendall(b"HTTP/1.0 200 OK\r\n")
+            time.sleep(0.05)
+
+
+def test_answer_that_goes_on_is_given_up_in_time():
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+        thread = threading.Thread(target=send_slowly, args=[listener], daemon=True)
+        thread.start()
+        with pytest.raises(RequestFailed, match=r"does not answer within 0\.3 s"):
+            WorkerServer(("::1", listener.getsockname()[1])).handlers(0.3)
+        thread.join()
 
 
 def test_process_without_server_has_none(serve):
