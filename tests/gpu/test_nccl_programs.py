@@ -30,20 +30,18 @@ _AT_ONCE = 3
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.xdist_group("nccl programs")]
 
 
-_NO_STARTS = "the recorder of nccl2 has no start times, so that a device that hangs is no other than one that waits"
+_NO_STARTS = "the recorder of nccl2 has no start times: a device that hangs cannot be told from one that waits"
 #: Programs whose verdict differs with nccl2, and why.
 NCCL2_DIFFERS = {
     "kernel_never_ends": _NO_STARTS,
     "fsdp_kernel_never_ends": _NO_STARTS,
     "slow_device": _NO_STARTS,
-    "batched_transfers": "the entries of a batch are on their own: the verdict is possible, and has no side",
+    "batched_transfers": "a batch has no entry that ends it: the verdict is possible and has no side; none offline",
     "host_far_ahead": "at the timeout nccl2 completes the work that the script polls, and nothing ends the job",
-    "driver_blocked": "stuck-on-device: nccl2 has no watchdog thread that gets stuck in the driver",
-    "watchdog_got_stuck": "stuck-on-device, likewise",
-    "heartbeat_monitor_ends_rank": "nccl2 has no heartbeat monitor",
-    "remote_error": "nccl2 ends the process at once: right rank, and no side is told",
-    "uneven_all_gather": "without dumps the ranks that wait are named beside the one that sleeps",
-    "c_code_keeps_the_gil": "a dump with stacks takes the GIL, and torch gives it up",
+    "driver_blocked": "the verdict is stuck-on-device",
+    "watchdog_got_stuck": "the verdict is stuck-on-device",
+    "heartbeat_monitor_ends_rank": "nothing ends the job",
+    "remote_error": "nccl2 ends the process at once: the rank is named, and no side",
 }
 
 

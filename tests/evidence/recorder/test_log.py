@@ -255,3 +255,16 @@ def test_the_recorders_of_one_process_are_one():
     assert joined.groups == {**nccl.groups, **gloo.groups} and joined.transfers == nccl.transfers
     assert (joined.entries, joined.timeout_s, list(joined.unused.values())) == (4, 5.0, [1])
     assert RecorderLog.joined([nccl]) is nccl and RecorderLog.joined([]) is None
+
+
+def test_gathered_parts_of_different_sizes_are_compared_as_a_list():
+    """Each rank's own part differs by right; nccl2 records such a gather as one operation."""
+
+    def number(own, parts):
+        outputs = {"output_sizes": [[size] for size in parts], "output_dtypes": ["Float"] * len(parts)}
+        log = read_recorder(dump(entry(1, "nccl2:all_gather", sizes=((own,),), **outputs)), signatures)
+        return log.groups["0", "nccl2"].signature[0]
+
+    signatures = Signatures()
+    assert number(4, (4, 5)) == number(5, (4, 5)) != number(4, (4, 6))
+    assert number(4, (4, 4)) != number(5, (5, 5))
