@@ -198,12 +198,9 @@ class _Reading:
 
     def _signature_of(self, entry: Mapping[str, Any]) -> int:
         sizes, types = entry["input_sizes"], entry["input_dtypes"]
-        outputs = entry.get("output_sizes") or ()
-        if len(sizes) == 1 and any(size != outputs[0] for size in outputs):
-            sizes, types = (
-                outputs,
-                entry["output_dtypes"],
-            )  # an all_gather of parts that differ by right: all ranks' list
+        outputs = entry.get("output_sizes", ())
+        if len(sizes) == 1 and len(set(map(tuple, outputs))) > 1:  # each rank gathers a part of another size
+            sizes, types = outputs, entry["output_dtypes"]
         return self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
 
     def finish(self) -> RecorderLog:
