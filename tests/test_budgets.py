@@ -1,0 +1,73 @@
+"""Line budgets: how many lines of Python each package has at most (`wc -l`), and how many it shall have.
+
+A limit only falls: a change that removes lines lowers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "distdbg"
+#: Lines that a limit may be above the real number: changes that land at the same time add or remove a few.
+SLACK = 150
+TOP_LEVEL = "top level"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """`limit`: the number of lines that is allowed today. `goal`: the number that the package shall have."""
+
+    limit: int
+    goal: int
+    packages: tuple[str, ...] = ()
+
+
+BUDGETS = {
+    "launch": Budget(14_590, 12_500),
+    "evidence": Budget(12_930, 11_000),
+    "diagnosis": Budget(13_220, 10_000),
+    "worker": Budget(11_630, 9_500),
+    "shrink": Budget(11_700, 7_500),
+    "lint": Budget(12_060, 6_000),
+    "collect": Budget(7_500, 6_500),
+    "report": Budget(4_920, 4_300),
+    "cli": Budget(4_300, 3_700),
+    "rehearse": Budget(2_600, 900),
+    "others": Budget(7_000, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
+}
+
+
+def modules_of(package: str) -> list[Path]:
+    return sorted(PACKAGE.glob("*.py") if package == TOP_LEVEL else (PACKAGE / package).rglob("*.py"))
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def packages_of(name: str) -> tuple[str, ...]:
+    return BUDGETS[name].packages or (name,)
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_lines_are_within_budget(name: str) -> None:
+    budget = BUDGETS[name]
+    lines = sum(count_lines(path) for package in packages_of(name) for path in modules_of(package))
+    assert lines <= budget.limit, (
+        f"{name} has {lines:,} lines, {lines - budget.limit:,} more than its limit of {budget.limit:,} (goal "
+        f"{budget.goal:,}). Remove as many lines in the same package; do not raise the limit, and make no code denser."
+    )
+    allowed = max(budget.goal, lines + SLACK)
+    assert budget.limit <= allowed, (
+        f"{name} has {lines:,} lines, {budget.limit - lines:,} fewer than its limit of {budget.limit:,}. Lower its "
+        f"limit in {Path(__file__).name} to about {max(budget.goal, lines + SLACK // 2):,}, so that they stay removed."
+    )
+
+
+def test_every_package_has_one_budget() -> None:
+    listed = [package for name in BUDGETS for package in packages_of(name)]
+    assert sorted(listed) == sorted([TOP_LEVEL, *{path.parent.name for path in PACKAGE.glob("*/__init__.py")}])
