@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import Rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.findings import entry
@@ -53,7 +53,7 @@ def _check_of(name: str, rows: Sequence[GuardRow]) -> Callable[[RunEvidence], It
             if row is not None:
                 words = _Words({key: _Word(value) for key, value in {**fields, "place": place(found[0])}.items()})
                 summary, cause = row.summary.format_map(words), row.cause.format_map(words)
-                yield observe(evidence, name, found, summary, cause, remedy=row.remedy, severity=row.severity,
+                yield guard_finding(evidence, name, found, summary, cause, remedy=row.remedy, severity=row.severity,
                               confidence=row.confidence)  # fmt: skip
 
     return check
@@ -116,7 +116,7 @@ def place(fact: GuardFact) -> str:
     return f"{file.rpartition('/')[2]}:{line}" + (f" in {function}" if function != "<module>" else "")
 
 
-def observe(
+def guard_finding(
     evidence: RunEvidence,
     finding_id: str,
     found: Facts,
@@ -130,8 +130,8 @@ def observe(
     """A finding about the ranks of these facts."""
     ranks = tuple(sorted({fact.rank for fact in found}))
     cited = [fact.citation for fact in found if fact.citation is not None]
-    return about_ranks(
-        evidence, finding_id, ranks, f"{summary} ({who(evidence, ranks)})", cause,
+    return build_finding(
+        finding_id, ranks, f"{summary} ({who(evidence, ranks)})", cause,
         remedy=remedy, severity=severity, confidence=confidence,
         step=min((fact.step for fact in found if fact.step is not None), default=None),
         evidence=(Citation(c.path, c.line, c.where) for c in cited[:_MOST_CITED]),

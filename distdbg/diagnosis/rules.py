@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -37,14 +37,20 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Rule:
-    """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `run` can give. `explains`: ids of
+    """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `check` can give. `explains`: ids of
     findings that other rules give for the same ranks, and that say less."""
 
     family: str
     name: str
     docs: tuple[FindingDoc, ...]
-    run: Check
+    check: Check
     explains: tuple[str, ...] = ()
+
+    def run(self, evidence: RunEvidence) -> Iterator[Finding]:
+        """The findings of `check`. One that names ranks and no node gets the hosts of its ranks."""
+        for finding in self.check(evidence):
+            hosts = () if finding.nodes or not finding.ranks else evidence.hosts_of(finding.ranks)
+            yield replace(finding, nodes=hosts) if hosts else finding
 
 
 def rule(*ids: str, explains: tuple[str, ...] = ()) -> Callable[[Check], Rule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -321,6 +322,11 @@ class RunEvidence:
         """Whether `ranks` are known to be all ranks of the job: logs of some ranks do not give its size."""
         complete = self.dump is None or self.dump.has_all_ranks
         return complete and len(self.ranks) >= (self.world_size or 0)
+
+    def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        """The hosts of these ranks, each once, as far as they are known."""
+        wanted = set(ranks)
+        return tuple(dict.fromkeys(r.host for r in self.ranks if r.rank in wanted and r.host))
 
     @property
     def end_is_recorded(self) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import citations, hosts, who
+from distdbg.diagnosis.failures.findings import citations, who
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Finding
 
 
@@ -32,15 +32,13 @@ def abort_at_exit(evidence: RunEvidence) -> Iterable[Finding]:
     else:
         summary += ": no failure of the training"
         cause = "Every rank's script had finished: the training is complete."
-    yield Finding(
-        id="abort-at-exit",
+    yield build_finding(
+        "abort-at-exit",
         severity="error" if harmed else "warning",
         confidence=lead.confidence,
         summary=summary,
         cause=cause,
-        remedy=entry("abort-at-exit").remedy,
         ranks=ranks,
-        nodes=hosts(evidence, ranks),
         step=lead.rank.step,
         evidence=citations(found),
         cause_class=CauseClass.KILLED_OR_OOM if harmed else CauseClass.OBSERVATION,

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from distdbg.diagnosis.failures.findings import findings_of
+from distdbg.diagnosis.failures.findings import failure_findings
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._on_device import kept_on_device
 from distdbg.diagnosis.memory._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
 from distdbg.diagnosis.rules import rule
@@ -27,7 +28,7 @@ def cuda_oom(evidence: RunEvidence) -> Iterable[Finding]:
     fatal = [a for a in evidence.snapshots if a.rank in own and shows(a, own[a.rank])]
     told = [one for answer in fatal for one in from_snapshot(answer)]
     grown = {rank.rank: one.growth.total for rank, one in kept_on_device(evidence)} if own else {}
-    for finding in findings_of(evidence, "cuda-oom"):
+    for finding in failure_findings(evidence, "cuda-oom"):
         mine = next((one for one in told if set(one.ranks) & set(finding.ranks)), None)
         if mine is not None:
             yield _together(finding, mine)
@@ -109,15 +110,14 @@ def _finding(answer: MemoryAnswer, oom: OomVerdict, then: Moment) -> Finding:
     stack = answer.stacks[oom.stack]
     words = _WORDS[oom.verdict].format(by=gib(oom.by), least=_least(oom), there=_there(oom))
     at = f" at {stack.label}" if stack.frames else ""
-    return Finding(
+    return build_finding(
         "cuda-oom",
-        "error",
-        _confidence(answer, oom),
+        () if answer.rank is None else (answer.rank,),
         f"{answer.who} asked for {gib(oom.request)}{at} and did not get it: {words}",
-        cause=" ".join(_cause(answer, oom, then)),
+        " ".join(_cause(answer, oom, then)),
+        confidence=_confidence(answer, oom),
         remedy=_remedy(answer, oom, then),
         explained_by="memory-leak" if _leaked(answer, oom) else None,
-        ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(
             stack_citation(answer, stack, f"event {oom.event}, the failed request"),
             Citation(answer.path, None, f"segments as they were at event {oom.event}", _figures(oom)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import finding, groups
+from distdbg.diagnosis.failures.findings import failure_finding, groups
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
@@ -19,4 +19,4 @@ def ended_outside(evidence: RunEvidence) -> Iterable[Finding]:
     first: dict[str, list[RankFailure]] = {}
     for group in groups(said):
         first.setdefault(group[0].finding, group)
-    return [finding(evidence, group) for group in first.values()]
+    return [failure_finding(evidence, group) for group in first.values()]

@@ -10,15 +10,15 @@ from distdbg.diagnosis.death._children import died
 from distdbg.diagnosis.death._memory import node_of, oom_rise
 from distdbg.diagnosis.failures import models_differ, told_by_torch
 from distdbg.diagnosis.failures.exceptions import HANDLED
-from distdbg.diagnosis.failures.findings import OWN_CHECKS, finding, findings_of, groups, hosts, who
+from distdbg.diagnosis.failures.findings import OWN_CHECKS, failure_finding, failure_findings, groups, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.logs.messages import known_messages
 from distdbg.evidence.logs.watchdog import nccl_error as reported_nccl_error
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 from distdbg.protocol.agent_events import Cgroup
 
@@ -27,7 +27,7 @@ from distdbg.protocol.agent_events import Cgroup
 def rank_exception(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank ended by an error of its own: the root rank's traceback, not the storm that followed."""
     for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
-        found = told_by_torch.named(evidence, finding(evidence, group), group)
+        found = told_by_torch.named(evidence, failure_finding(evidence, group), group)
         no_rank = not found.ranks and _all_ranks_stood(evidence, found.first_seen)
         yield _of_no_rank(found) if no_rank else _handled_or_exited(evidence, found, group[0])
 
@@ -75,13 +75,13 @@ def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure)
 @rule("cuda-error")
 def cuda_error(evidence: RunEvidence) -> Iterable[Finding]:
     """CUDA reported an error."""
-    return findings_of(evidence, "cuda-error")
+    return failure_findings(evidence, "cuda-error")
 
 
 @rule("shm-exhausted")
 def shm_exhausted(evidence: RunEvidence) -> Iterable[Finding]:
     """Shared memory ran out."""
-    return findings_of(evidence, "shm-exhausted")
+    return failure_findings(evidence, "shm-exhausted")
 
 
 _NCCL_WARNING = re.compile(r"^.*NCCL WARN (.+)$", re.MULTILINE)
@@ -91,7 +91,7 @@ _NCCL_WARNING = re.compile(r"^.*NCCL WARN (.+)$", re.MULTILINE)
 def nccl_error(evidence: RunEvidence) -> Iterable[Finding]:
     """NCCL reported an error: with its own warning, where it wrote one."""
     for group in groups(f for f in failures(evidence) if f.finding == "nccl-error"):
-        base = finding(evidence, group)
+        base = failure_finding(evidence, group)
         warnings = [c for c in (_nccl_warning(f.rank) for f in group[:8]) if c is not None]
         cause = base.cause
         if warnings:
@@ -120,15 +120,12 @@ def _nccl_while_it_hangs(evidence: RunEvidence) -> Iterable[Finding]:
     for rank, error in told[:3]:
         line = rank.stderr_first_line + error.line - 1 if rank.stderr_first_line else None
         cited.append(Citation(rank.stderr_path, line, f"rank {rank.rank}", error.message))
-    yield Finding(
-        id="nccl-error",
-        severity="error",
+    yield build_finding(
+        "nccl-error",
         confidence="likely" if len(ranks) == 1 else "possible",
         summary=f"NCCL reported an error on {who(evidence, ranks)}, and the job waits: {cited[0].quote}",
         cause="" if len(ranks) == 1 else "Which of them had it first is not known.",
-        remedy=entry("nccl-error").remedy,
         ranks=ranks,
-        nodes=hosts(evidence, ranks),
         evidence=tuple(cited),
         cause_class=CauseClass.STUCK,
         first_seen=hang.dump.t or None,
@@ -142,16 +139,14 @@ def _nccl_versions(evidence: RunEvidence) -> Iterable[Finding]:
     if refused is None or refused.nccl is None or refused.nccl.mismatched is None:
         return
     one, its, other, others, line = refused.nccl.mismatched
-    yield Finding(
-        id="nccl-error",
-        severity="error",
+    yield build_finding(
+        "nccl-error",
         confidence="certain",
         summary=f"rank {one} runs NCCL {its} and rank {other} NCCL {others}: they do not connect",
         cause="NCCL itself has noticed, and refuses.",
         remedy="Install one build of torch (which brings NCCL) on all nodes; look for an LD_LIBRARY_PATH or LD_PRELOAD "
         "that differs between them.",
         ranks=tuple(sorted((one, other))),
-        nodes=hosts(evidence, (one, other)),
         evidence=(Citation(refused.nccl_path, line or None, f"rank {refused.rank}"),),
         cause_class=CauseClass.UNCAUGHT_ERROR,
     )
@@ -168,7 +163,7 @@ def _nccl_warning(rank: RankRecord) -> Citation | None:
 def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
     """A DataLoader worker died: and whether memory was the reason, where the kernel says so."""
     for group in groups(f for f in failures(evidence) if f.finding == "loader-worker-died"):
-        base = finding(evidence, group)
+        base = failure_finding(evidence, group)
         node = node_of(evidence, group[0].rank)
         if node is not None and oom_rise(node) > 0:
             before, after = node.cgroup["oom_kill"]
@@ -209,4 +204,4 @@ def known_docs() -> tuple[FindingDoc, ...]:
 def known_error(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank died of an error whose message belongs to a finding that guards or other checks can give as well."""
     for group in groups(f for f in failures(evidence) if f.finding not in OWN_CHECKS):
-        yield models_differ.named(evidence, finding(evidence, group), group)
+        yield models_differ.named(evidence, failure_finding(evidence, group), group)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
-from distdbg.diagnosis.nodes._nodes import of_nodes
+from distdbg.diagnosis.finding import build_finding
+from distdbg.diagnosis.nodes._nodes import node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import LOST, GpuXid
 
@@ -30,7 +30,7 @@ def gpu_fault(evidence: RunEvidence) -> Iterator[Finding]:
     for node, facts in preflight.each("gpus"):
         for gpu in facts.get("gpus", ()):
             if (why := _why(gpu)) is not None:
-                yield of_nodes("gpu-fault", (node,), f"GPU {gpu['index']} of {node.name}: {why}")
+                yield node_finding("gpu-fault", (node,), f"GPU {gpu['index']} of {node.name}: {why}")
         yield from _xids(node, facts)
     yield from _too_few(preflight)
 
@@ -50,10 +50,11 @@ def _while_it_ran(evidence: RunEvidence) -> Iterator[Finding]:
         whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
         cause_class, first_seen = _nearest([by_cuda[r] for r in ranks if r in by_cuda], event.t)
         device, number = event.uuid or "unknown", event.xid
-        yield Finding(
-            "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
+        yield build_finding(
+            "gpu-fault", ranks,
             f"GPU {device} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
-            remedy=entry("gpu-fault").remedy, ranks=ranks, nodes=(node.host,), first_seen=first_seen,
+            severity="error" if failed & set(ranks) else "warning", confidence="certain", nodes=(node.host,),
+            first_seen=first_seen,
             evidence=(Citation(node.events_path, line, f"Xid {number}"),), cause_class=cause_class,
         )  # fmt: skip
 
@@ -81,8 +82,8 @@ def _xids(node: NodeProbe, facts: Mapping[str, Any]) -> Iterator[Finding]:
     for (bus, number), count in seen.items():
         times = f", {count} times" if count > 1 else ""
         words = f"GPU {_index(facts, bus)} of {node.name}: Xid {number} ({_HARDWARE[number]}) since boot{times}"
-        yield of_nodes("gpu-fault", (node,), words, "It may have been mended since: a reset does not clear the log.",
-                       severity="warning", confidence="likely")  # fmt: skip
+        cause = "It may have been repaired since: a reset does not clear the log."
+        yield node_finding("gpu-fault", (node,), words, cause, severity="warning", confidence="likely")
 
 
 def _index(facts: Mapping[str, Any], bus: str) -> str:
@@ -105,4 +106,6 @@ def _too_few(preflight: Preflight) -> Iterator[Finding]:
             absent = node.facts("gpus").get("absent")
             others = f"{having} other nodes show" if having > 1 else "the other node shows"
             cause = f"On {node.name}: {absent}." if absent and not there else ""
-            yield of_nodes("gpu-fault", (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely")
+            yield node_finding(
+                "gpu-fault", (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely"
+            )

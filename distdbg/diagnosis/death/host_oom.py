@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.death._children import children_of, grew
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, story
-from distdbg.diagnosis.failures.findings import finding, findings_of, who_failed
+from distdbg.diagnosis.failures.findings import failure_finding, failure_findings, who_failed
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -17,11 +17,11 @@ from distdbg.model import Finding
 
 @rule("host-oom")
 def host_oom(evidence: RunEvidence) -> Iterable[Finding]:
-    yield from findings_of(evidence, "host-oom")
+    yield from failure_findings(evidence, "host-oom")
     for failure in failures(evidence):
         if failure.finding != "rank-killed" or not (reason := killed_for_memory(evidence, failure)):
             continue
-        base = finding(evidence, [failure])
+        base = failure_finding(evidence, [failure])
         yield replace(
             base,
             id="host-oom",

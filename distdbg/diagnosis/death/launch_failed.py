@@ -7,8 +7,9 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.failures.findings import finding, groups, hosts, who_failed
+from distdbg.diagnosis.failures.findings import failure_finding, groups, who_failed
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.host.broken_agents import BrokenAgent, broken_agents
@@ -46,7 +47,7 @@ def _had_complained(node: NodeRecord) -> bool:
 
 
 def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
-    base = finding(evidence, group)
+    base = failure_finding(evidence, group)
     lead = group[0]
     ranks = who_failed(evidence, group)
     at = f" at {lead.where}" if lead.where else ""
@@ -66,18 +67,19 @@ def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
 
 def _only_there(evidence: RunEvidence, base: Finding) -> str:
     """Where every rank of some nodes failed so and none elsewhere, the nodes differ and not the script."""
-    others = hosts(evidence, {r.rank for r in evidence.ranks} - set(base.ranks))
-    if len(evidence.nodes) > 1 and base.nodes and not set(base.nodes) & set(others):
-        return f" Only on {', '.join(base.nodes)}: that node's installation or files differ."
+    failed = evidence.hosts_of(base.ranks)
+    others = evidence.hosts_of({r.rank for r in evidence.ranks} - set(base.ranks))
+    if len(evidence.nodes) > 1 and failed and set(failed).isdisjoint(others):
+        return f" Only on {', '.join(failed)}: that node's installation or files differ."
     return ""
 
 
 def _of_agent(broken: BrokenAgent) -> Finding:
     code = broken.exit_code
     ended = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    return Finding(
-        id="launch-failed",
-        severity="error",
+    return build_finding(
+        "launch-failed",
+        ranks=(),
         confidence="certain",
         summary=f"distdbg's agent on node {broken.node_rank} ({broken.host or 'host unknown'}) {ended} before it "
         "started a rank",
@@ -109,9 +111,9 @@ def _one_torchrun(node: NodeRecord) -> Finding:
     line, quote, words = _last_words(tail, known)
     code = node.torchrun_exit_code or 0
     ended = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    return Finding(
-        id="launch-failed",
-        severity="error",
+    return build_finding(
+        "launch-failed",
+        ranks=(),
         confidence="certain" if code > 0 else "likely",
         summary=f"{ended} before it started a rank" + (f": {words}" if words else ""),
         cause=f"{known.symptom} {known.cause} [{known.id}]" if known else words,

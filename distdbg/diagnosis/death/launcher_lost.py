@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.hang import is_hung
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import LAUNCHER_GONE, AgentFinished, Stopping
 
@@ -24,13 +24,12 @@ def launcher_lost(evidence: RunEvidence) -> Iterator[Finding]:
     stops = [stop for node in evidence.nodes for stop in launcher_stops(node)]
     if not stops and (launcher.alive is None or _had_ended(evidence)):
         return
-    found = Finding(
-        id="launcher-lost",
-        severity="error",
+    found = build_finding(
+        "launcher-lost",
+        ranks=(),
         confidence="certain" if launcher.alive is False else "likely",
         summary=f"{launcher.name} disappeared before the job ended",
         cause=_what_followed(evidence, stops),
-        remedy=entry("launcher-lost").remedy,
         evidence=tuple(citation for citation, _ in stops[:3]) or (Citation("job.json", None, where="launcher"),),
         cause_class=CauseClass.KILLED_OR_OOM,
         first_seen=min((t for _, t in stops if t is not None), default=None),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.logs.nccl import Fault
 from distdbg.evidence.run import UNKNOWN_RANK, RankRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 
@@ -29,15 +29,13 @@ def nic_fault(evidence: RunEvidence) -> Iterable[Finding]:
     whose = who(evidence, ranks) if ranks else "a process of unknown rank"
     hca = f" on {fault.hca}" if fault.hca else ""
     peer = f" from peer {names.get(fault.peer, fault.peer)}" if fault.peer else ""
-    yield Finding(
-        id="nic-fault",
-        severity="error",
+    yield build_finding(
+        "nic-fault",
         confidence=confidence,
         summary=f"{place}{whose} got a network error{hca}{peer}: {fault.what}",
         cause=_cause(told, suspect, names),
-        remedy=entry("nic-fault").remedy,
         ranks=ranks,
-        nodes=(suspect,) if suspect else hosts(evidence, ranks) or reporters,
+        nodes=(suspect,) if suspect else () if ranks else reporters,
         evidence=tuple(_citation(rank, fault) for rank, fault in _one_a_rank(told)[:4]),
         cause_class=CauseClass.KILLED_OR_OOM if confidence != "possible" else CauseClass.COMMUNICATION,
         first_seen=first.ended,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import exit_status, signal_name
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import (
     LAUNCHER_GONE,
@@ -145,15 +145,13 @@ def _was_lost(rank: RankRecord) -> bool:
 def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, citation: Citation) -> Finding:
     ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank and _was_lost(r))
     times = [t for _, e in node.events if (t := number(e, "t")) is not None]
-    return Finding(
-        id="node-lost",
-        severity="error",
+    return build_finding(
+        "node-lost",
         confidence="certain",
         summary=f"{summary}, and with it rank{'s' if len(ranks) != 1 else ''} {fold_ranks(ranks)}"
         if ranks
         else summary,
         cause=cause,
-        remedy=entry("node-lost").remedy,
         ranks=ranks,
         nodes=(node.host,) if node.host else (),
         evidence=(citation,),

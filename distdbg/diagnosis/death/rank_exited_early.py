@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.failures.told_by_torch import absent_ranks, group_of_last_call
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 #: An agent notes the end of a process a little after its peers have felt it; and a script that destroys its process
@@ -46,16 +46,13 @@ def rank_exited_early(evidence: RunEvidence) -> Iterable[Finding]:
     at = f" at {TracebackFrame(*place)}" if place is not None else ""
     others = tuple(sorted(f.rank.rank for f in lost))
     step = early[0].step
-    yield Finding(
-        id="rank-exited-early",
-        severity="error",
+    yield build_finding(
+        "rank-exited-early",
         confidence=_confidence(early, lost, first) if needed.known else "likely",
         summary=f"{who(evidence, ranks)} left by {way}{at}{f' in step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
         cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
-        remedy=entry("rank-exited-early").remedy,
         ranks=ranks,
-        nodes=hosts(evidence, ranks),
         step=step,
         evidence=(
             *(

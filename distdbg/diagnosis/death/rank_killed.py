@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, why_not_known
-from distdbg.diagnosis.failures.findings import finding, groups, who_failed
+from distdbg.diagnosis.failures.findings import failure_finding, groups, who_failed
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
@@ -43,7 +43,7 @@ def rank_killed(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     lead = group[0]
-    base = finding(evidence, group)
+    base = failure_finding(evidence, group)
     if lead.signal is None:  # a log says that it was, and not by which signal
         return base
     number = lead.signal

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import AgentStarted, Stopping, TorchrunExited
 
@@ -36,15 +36,13 @@ def restart_blocked(evidence: RunEvidence) -> Iterator[Finding]:
         line = TorchrunExited.last_line(node.events) or AgentStarted.last_line(node.events)
         others = fold_ranks(other.node_rank for other in finished)
         how_long = "waits" if waited_s is None else f"waited for {waited_s:.0f} s"
-        yield Finding(
-            id="restart-blocked",
-            severity="warning",
+        yield build_finding(
+            "restart-blocked",
             confidence="likely",
             summary=f"torchrun on node {node.node_rank} ({node.host}) {how_long} to start its ranks again, but node "
             f"{others} had finished",
             cause="A restart needs all nodes. A node whose ranks have ended with exit code 0 does not join one: its "
             "torchrun waits for the others to end, and they wait for it, until a timeout of torchrun (300 s).",
-            remedy=entry("restart-blocked").remedy,
             ranks=tuple(sorted(failed & {rank.rank for rank in ranks})),
             nodes=tuple(dict.fromkeys(other.host for other in (node, *finished))),
             evidence=(Citation(node.events_path, line),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
@@ -25,9 +26,8 @@ def restarted(evidence: RunEvidence) -> Iterable[Finding]:
             f" ({root.summary})" if root is not None else f" ({report.exit_code_of})" if report.exit_code_of else ""
         )
         quoted = [rank for rank in failed if root is None or rank.rank in root.ranks][:3]
-        yield Finding(
-            id="restarted",
-            severity="warning",
+        yield build_finding(
+            "restarted",
             confidence="certain",
             summary=f"attempt {earlier.attempt} {_HOW[report.outcome or 'unknown']}{because} and the ranks were "
             "started again",

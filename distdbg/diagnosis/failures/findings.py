@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import UNKNOWN_RANK, RunEvidence
 from distdbg.findings.scheduler import OUTSIDE
@@ -21,9 +22,11 @@ _MOST_NAMED = 40
 _MOST_CITED = 3
 
 
-def findings_of(evidence: RunEvidence, finding_id: str) -> list[Finding]:
+def failure_findings(evidence: RunEvidence, finding_id: str) -> list[Finding]:
     """A finding for each distinct failure that has this id."""
-    return [finding(evidence, group) for group in groups(f for f in failures(evidence) if f.finding == finding_id)]
+    return [
+        failure_finding(evidence, group) for group in groups(f for f in failures(evidence) if f.finding == finding_id)
+    ]
 
 
 def groups(found: Iterable[RankFailure]) -> list[list[RankFailure]]:
@@ -43,19 +46,19 @@ def _sameness(failure: RankFailure) -> tuple[str, ...]:
     return failure.kind, str(failure.signal), where, _NUMBERS.sub("#", failure.headline)
 
 
-def finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
+def failure_finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     """One finding for a group, told from its leader."""
     lead = group[0]
     ranks = _known_ranks(group)
-    return Finding(
-        id=lead.finding,
+    return build_finding(
+        lead.finding,
         severity="error",
         confidence="possible" if lead.read_no_value else lead.confidence,
         summary=_summary(lead, who_failed(evidence, group), one=len(ranks) <= 1),
         cause=_cause(lead),
         remedy=_remedy(lead),
         ranks=ranks,
-        nodes=hosts(evidence, ranks) or tuple(dict.fromkeys(f.rank.host for f in group if f.rank.host)),
+        nodes=() if ranks else tuple(dict.fromkeys(f.rank.host for f in group if f.rank.host)),
         step=lead.rank.step,
         evidence=citations(group),
         cause_class=lead.cause_class,
@@ -92,11 +95,6 @@ def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
     if len(folded) <= _MOST_NAMED:
         return f"ranks {folded}"
     return f"{len(ranks)} ranks ({folded[:_MOST_NAMED].rpartition(',')[0]},…)"
-
-
-def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
-    wanted = set(ranks)
-    return tuple(dict.fromkeys(r.host for r in evidence.ranks if r.rank in wanted and r.host))
 
 
 def _summary(lead: RankFailure, ranks: str, *, one: bool) -> str:

@@ -7,11 +7,11 @@ DDP compares the numbers of parameters of all ranks, and their sizes with those 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from distdbg.diagnosis.about_ranks import apart
-from distdbg.diagnosis.failures.findings import citations, hosts, who
+from distdbg.diagnosis.failures.findings import citations, who
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
@@ -36,9 +36,16 @@ def named(evidence: RunEvidence, found: Finding, group: Sequence[RankFailure]) -
         summary=f"the ranks built models that differ: {sides}",
         cause=found.cause if decided else f"{found.cause} Which of them is as meant is not known.",
         ranks=odd,
-        nodes=hosts(evidence, odd),
+        nodes=(),
         evidence=citations(sorted(group, key=lambda failure: failure.rank.rank not in odd)),
     )
+
+
+def apart(values: Mapping[int, str]) -> tuple[tuple[int, ...], bool]:
+    """The ranks whose value is not that of more than half of them, and whether there is such a half: else all ranks."""
+    common, times = Counter(values.values()).most_common(1)[0]
+    decided = 2 * times > len(values)
+    return tuple(sorted(rank for rank, value in values.items() if not decided or value != common)), decided
 
 
 def _counts(group: Sequence[RankFailure]) -> dict[int, str]:

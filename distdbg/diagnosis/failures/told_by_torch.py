@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.diagnosis.failures.exceptions import subject
-from distdbg.diagnosis.failures.findings import citations, hosts, who
+from distdbg.diagnosis.failures.findings import citations, who
 from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RunEvidence
@@ -54,7 +54,7 @@ def named(evidence: RunEvidence, found: Finding, group: Sequence[RankFailure]) -
         cause=f"{cause} Which of them is as meant is not known." if told.undecided else cause,
         remedy=remedy,
         ranks=told.ranks,
-        nodes=hosts(evidence, told.ranks),
+        nodes=(),
         evidence=citations(sorted(group, key=lambda failure: failure.rank.rank not in told.ranks)),
     )
 

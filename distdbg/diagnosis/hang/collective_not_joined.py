@@ -7,11 +7,11 @@ or torch's monitored barrier.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.failures.told_by_torch import absent_ranks, group_of_last_call
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, side_of, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, plural
@@ -19,7 +19,6 @@ from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
 
@@ -38,21 +37,18 @@ def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
         subject = who(evidence, culprit.ranks)
         newest = _newest(hang, culprit)
         phrase = culprit.standing.phrase if newest is None else f"has not enqueued it: its newest is number {newest}"
-        yield Finding(
-            id="collective-not-joined",
-            severity="error",
+        yield build_finding(
+            "collective-not-joined",
             confidence="possible" if culprit.standing.doing is Doing.UNKNOWN and newest is None else "likely",
             summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
             f"{subject}, which {plural(phrase, culprit.ranks)}",
             cause=" ".join(filter(None, (waited(evidence, hang, culprit.waits), _where(culprit, newest)))),
-            remedy=entry("collective-not-joined").remedy,
             ranks=culprit.ranks,
-            nodes=hosts(evidence, culprit.ranks),
             evidence=citations(hang, culprit.ranks, waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, culprit.waits),
             side=side_of(culprit),
-            **asdict(hang.place_of(culprit.waits[:1])),
+            place=hang.place_of(culprit.waits[:1]),
         )
 
 
@@ -67,15 +63,12 @@ def _at_monitored_barrier(evidence: RunEvidence) -> Iterable[Finding]:
         if not absent or any(r.own_exit_code == 0 for r in evidence.ranks if r.rank in absent):
             continue
         at = f" at {failure.where}" if failure.where is not None else ""
-        yield Finding(
-            id="collective-not-joined",
-            severity="error",
+        yield build_finding(
+            "collective-not-joined",
             confidence="likely",
             summary=f"{who(evidence, absent)} did not come to the monitored barrier{at} in time, says torch",
             cause=" ".join(_last_calls(evidence, absent)),
-            remedy=entry("collective-not-joined").remedy,
             ranks=absent,
-            nodes=hosts(evidence, absent),
             evidence=(failure.citation,) if failure.citation is not None else (),
             cause_class=CauseClass.STUCK,
             first_seen=failure.t,
@@ -110,15 +103,12 @@ def _where(culprit: Culprit, newest: int | None) -> str:
 def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
     """On GPUs all stacks may look alike. A process that NCCL does not reach comes first: the others wait for it."""
     for late in launched_less(hang.dump) or ():
-        yield Finding(
-            id="collective-not-joined",
-            severity="error",
+        yield build_finding(
+            "collective-not-joined",
             confidence="likely",
             summary=f"{who(evidence, late.ranks)} {plural(late.because, late.ranks)}, says NCCL itself",
             cause="Neither stacks nor flight recorders tell them from the others.",
-            remedy=entry("collective-not-joined").remedy,
             ranks=late.ranks,
-            nodes=hosts(evidence, late.ranks),
             evidence=(Citation(hang.dump.communicators_path, where=late.where),),
             cause_class=CauseClass.STUCK,
             side="host",

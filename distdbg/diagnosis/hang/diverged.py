@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import (
     REMEDY_OF_WHAT_RAISED,
     citations,
@@ -55,21 +55,20 @@ def diverged(evidence: RunEvidence) -> Iterable[Finding]:
         return
     detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
     cause = [_two_threads(hang), detail, _modules(evidence, hang.dump, found), handled(evidence, found.ranks), waits]
-    yield Finding(
-        id=kind.value,
+    yield build_finding(
+        kind.value,
         severity="error",
         confidence="likely" if not found.sure or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
         cause=" ".join(filter(None, cause)),
         remedy=_REMEDY_FOR_TWO_THREADS if hang.of_threads else REMEDY_OF_WHAT_RAISED if error else remedy,
         ranks=found.ranks,
-        nodes=hosts(evidence, found.ranks),
         step=step(hang, found.ranks),
         evidence=citations(hang, found.ranks, found.others),
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, hang.waits),
         side="host" if any(wait.on_device for wait in hang.waits) else None,
-        **asdict(hang.place_of(hang.waits_for(found.ranks))),
+        place=hang.place_of(hang.waits_for(found.ranks)),
     )
 
 
@@ -95,15 +94,14 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
         f"{dead.capitalize()} failed because of it: gloo ends a rank that gets more bytes than it expects, and its "
         "peers lose the connection."
     )
-    return Finding(
-        id=found.kind.value,
+    return build_finding(
+        found.kind.value,
         severity="error",
         confidence="certain" if _recorded(evidence, found) else "likely",
         summary=f"{subject} {verb} {what}{others}: {sides}{place}",
         cause=" ".join(filter(None, (_detail(evidence, found), _modules(evidence, dump, found), ends))),
         remedy=remedy,
         ranks=found.ranks,
-        nodes=hosts(evidence, found.ranks),
         evidence=tuple(Citation(f"{dump.path}/recorder/{r:05d}.1.json") for r in (*found.ranks, *found.others[:1])
                        if r in dump.ranks and dump.ranks[r].recorder is not None),
         cause_class=CauseClass.UNCAUGHT_ERROR,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, short, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.outside import describe
 from distdbg.diagnosis.timeline.standing import Build, Standing, plural
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Confidence, Finding, Severity
 
 
@@ -36,15 +36,13 @@ def extension_build(evidence: RunEvidence) -> Iterable[Finding]:
         own = {rank: both for rank, both in builds.items() if both[1].extension == extension}
         waits = tuple(wait for wait in hang.waits if not own.keys().isdisjoint(wait.awaited))
         told = _builds(evidence, hang, own) or _waits(evidence, hang, own)
-        yield Finding(
-            id="extension-build",
+        yield build_finding(
+            "extension-build",
             severity=told.severity,
             confidence=told.confidence,
             summary=told.words,
             cause=waited(evidence, hang, waits),
-            remedy=entry("extension-build").remedy,
             ranks=told.ranks,
-            nodes=hosts(evidence, told.ranks),
             evidence=citations(hang, told.ranks, own),
             cause_class=CauseClass.OBSERVATION if told.severity == "warning" else CauseClass.STUCK,
             first_seen=since(hang, waits),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, short, since, step
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Finding, fold_ranks
 
 _MOST_STEPS = 8
@@ -29,24 +28,21 @@ def group_deadlock(evidence: RunEvidence) -> Iterable[Finding]:
         waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
         blind, either = any(wait.by_stacks for wait in waits), any(wait.either for wait in waits)
         text = any(wait.by_text for wait in waits)
-        yield Finding(
-            id="group-deadlock",
-            severity="error",
+        yield build_finding(
+            "group-deadlock",
             confidence="likely" if blind or either or text or hang.dump.missing else "certain",
             summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
             cause=_lines(hang, circle)
             + (_BLIND if blind else "")
             + (_EITHER if either else "")
             + (_TEXT if text else ""),
-            remedy=entry("group-deadlock").remedy,
             ranks=circle,
-            nodes=hosts(evidence, circle),
             step=step(hang, circle),
             evidence=citations(hang, circle, ()),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, hang.waits_for(circle)),
             side="host" if any(wait.on_device for wait in waits) else None,
-            **asdict(hang.place_of(waits)),
+            place=hang.place_of(waits),
         )
 
 

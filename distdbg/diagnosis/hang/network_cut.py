@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import CutOff
 from distdbg.protocol.launcher_events import NodeSilent
@@ -24,13 +24,12 @@ def network_cut(evidence: RunEvidence) -> Iterable[Finding]:
     for wait in hang.complete:
         if wait.sequence is None or not hang.has_all_members(wait) or (wait.on_device and not wait.started):
             continue
-        yield Finding(
-            id="network-cut",
-            severity="error",
+        yield build_finding(
+            "network-cut",
+            ranks=(),
             confidence="possible",
             summary=f"{who(evidence, wait.waiting)} wait in {wait.what}, which nobody is missing from",
             cause=waited(evidence, hang, (wait,)),
-            remedy=entry("network-cut").remedy,
             evidence=citations(hang, (), wait.waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, (wait,)),
@@ -47,9 +46,8 @@ def _cut_off(evidence: RunEvidence) -> Iterable[Finding]:
         line, event = silent[node.node_rank]
         seconds, t = event.silent_s or 0.0, event.t
         ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank)
-        yield Finding(
-            id="network-cut",
-            severity="error",
+        yield build_finding(
+            "network-cut",
             confidence="certain",
             summary=f"node {node.node_rank} ({node.host}) was cut off from the others: both sides live, and for "
             f"{seconds:.0f} s neither heard the other",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, since
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.seen import parts
@@ -13,8 +14,7 @@ from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.undecided import apart_by_port, places
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
-from distdbg.model import CauseClass, Finding, fold_ranks
+from distdbg.model import Finding, fold_ranks
 
 _STAGES = {
     Activity.LOCK_FILE: "a wait for a lock file",
@@ -36,19 +36,15 @@ def start_stalled(evidence: RunEvidence) -> Iterable[Finding]:
         return  # that has a finding of its own
     awaited = tuple(sorted(rank for culprit in hang.culprits for rank in culprit.ranks))
     ranks = awaited or tuple(sorted(hang.standings))
-    yield Finding(
-        id="start-stalled",
-        severity="warning",
+    yield build_finding(
+        "start-stalled",
         confidence="certain",
         summary=f"{_how_far(hang)}{_awaited(evidence, hang, awaited)}: {places(hang)}",
         cause=f"{_stages(hang)}{_ports(hang)}{_no_rank(hang).capitalize()} has made a step or a call of "
         f"torch.distributed for "
         f"{hang.dump.quiet_s or 0.0:.0f} s. The job is not ended for that, and may go on by itself.",
-        remedy=entry("start-stalled").remedy,
         ranks=ranks,
-        nodes=hosts(evidence, ranks),
         evidence=citations(hang, ranks, ()),
-        cause_class=CauseClass.OBSERVATION,
         first_seen=since(hang, hang.waits),
     )
 

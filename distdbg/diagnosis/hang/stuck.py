@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import takewhile
 
-from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, handled, quote_frames, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.judge import stand
@@ -76,7 +77,6 @@ def _at_devices(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
             finding,
             severity="error",
             ranks=wait.waiting,
-            nodes=hosts(evidence, wait.waiting),
             evidence=citations(hang, wait.waiting, ()),
         )
 
@@ -105,8 +105,9 @@ def _unnamed_at_devices(processes: tuple[RankDump, ...]) -> Iterable[Finding]:
 
 
 def _at_device(summary: str) -> Finding:
-    return Finding(
-        id="stuck-in-native",
+    return build_finding(
+        "stuck-in-native",
+        ranks=(),
         severity="warning",
         confidence="possible",
         summary=summary,
@@ -137,21 +138,20 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
         waited(evidence, hang, culprit.waits),
     ]
     cause.append(_outlook(hang, culprit))
-    return Finding(
-        id=doc.id,
+    return build_finding(
+        doc.id,
         severity="warning" if at_work else "error",
         confidence="possible" if at_work else _confidence(hang, culprit),
         summary=summary,
         cause=" ".join(filter(None, cause)),
         remedy=doc.remedy,
         ranks=culprit.ranks,
-        nodes=hosts(evidence, culprit.ranks),
         step=step(hang, culprit.ranks),
         evidence=citations(hang, culprit.ranks, [w for wait in culprit.waits for w in wait.waiting]),
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, culprit.waits),
         side=side_of(culprit),
-        **asdict(hang.place_of(culprit.waits[:1])),
+        place=hang.place_of(culprit.waits[:1]),
     )
 
 

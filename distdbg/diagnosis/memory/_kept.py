@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._growing import Growing, device_growing, ends_by_itself, growing
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.memory.answer import gib
@@ -120,9 +120,7 @@ def _finding(run: RunEvidence, group: list[GrowingContainer]) -> Finding:
     ranks = tuple(sorted(one.rank for one in group))
     named = f"`{lead.name}` ({lead.place})" if lead.name else f"a {lead.kind} that nobody names"
     what = f"{lead.of}s with their graphs" if lead.graph else f"{lead.of}s" if lead.of else "entries"
-    return about_ranks(
-        run,
-        "memory-leak",
+    return build_finding("memory-leak",
         ranks,
         f"{who(run, ranks)} keep{'s' if len(ranks) == 1 else ''} {what} in {named}: {_speed(group)}",
         f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"

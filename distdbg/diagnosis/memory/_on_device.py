@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._growing import (
     LEAST_ON_DEVICE,
     SHARE_ON_DEVICE,
@@ -28,8 +28,7 @@ def standing_grows(run: RunEvidence, named: Sequence[GrowingContainer]) -> Itera
         if rank.rank in known or accounts_for(named, one, device=True):
             continue
         trend, points = one.growth, on_device(rank)
-        yield about_ranks(
-            run, "memory-leak", (rank.rank,),
+        yield build_finding("memory-leak", (rank.rank,),
             f"rank {rank.rank} keeps {gib(trend.stair or trend.slope)} more of its GPU with every "
             f"{'epoch' if trend.stair else 'step'}{full_at(points, trend.slope)}",
             f"At the ends of steps it had {gib(trend.levels[0])} allocated at step {trend.first}, "
@@ -63,8 +62,7 @@ def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
         third = max(1, len(used) // 3)
         if max(used[-third:]) - max(used[:third]) > thresholds.FLAT * trend.total:
             continue
-        yield about_ranks(
-            run, "fragmentation", (rank.rank,),
+        yield build_finding("fragmentation", (rank.rank,),
             f"rank {rank.rank} reserves {gib(trend.slope)} more of its GPU with every step, for the same use"
             + full_at(points, trend.slope),
             f"torch held {gib(trend.levels[0])} at step {trend.first}, {gib(trend.levels[-1])} at step {trend.last}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._on_device import full_at, reserved_grows
 from distdbg.diagnosis.memory._snapshots import alike, kinds_words
 from distdbg.diagnosis.rules import rule
@@ -27,7 +27,7 @@ def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
             continue  # cuda-oom says it, with the holes
         points = next((r.memory.points for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), ())
         if trend := _trend(answer):
-            yield _finding(evidence, answer, points, *trend)
+            yield _finding(answer, points, *trend)
             continue
         held, used = answer.peak.reserved, answer.peak.active
         holes = answer.events > 0 and held - used >= max(thresholds.HOLES_BYTES, thresholds.HOLES_SHARE * held)
@@ -36,7 +36,7 @@ def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
         if holes and not higher:
             full_of_holes.append(answer)
     for answer, who, ranks in alike(full_of_holes, _figures):
-        yield _at_peak(evidence, answer, who, ranks)
+        yield _at_peak(answer, who, ranks)
 
 
 def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
@@ -54,14 +54,13 @@ def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     return (reserved[0], reserved[-1]) if steady and flat and grown >= thresholds.RESERVED_RISE * reserved[0] else None
 
 
-def _finding(evidence: RunEvidence, answer: MemoryAnswer, points: Sequence[Point], first: int, last: int) -> Finding:
+def _finding(answer: MemoryAnswer, points: Sequence[Point], first: int, last: int) -> Finding:
     boundaries = len(answer.reserved_by_step)
     slope = (last - first) * boundaries / ((boundaries - 1 - warm_up(boundaries)) * max(answer.steps, 1))
     shown = sorted({n * (boundaries - 1) // 5 for n in range(6)})
     levels = ((n + 1, gib(answer.reserved_by_step[n]), gib(answer.active_by_step[n])) for n in shown)
     quote = "\n".join(f"step {step:>5}: reserved {reserved}, highest active {used}" for step, reserved, used in levels)
-    return about_ranks(
-        evidence,
+    return build_finding(
         "fragmentation",
         answer.ranks,
         f"{answer.who} reserves {gib(slope)} more with every step, {gib(first)} to {gib(last)}, for the same use"
@@ -99,10 +98,9 @@ def _figures(answer: MemoryAnswer) -> object:
     return gib(answer.peak.active), gib(answer.peak.reserved), kinds_words(answer.peak), bool(answer.start)
 
 
-def _at_peak(evidence: RunEvidence, answer: MemoryAnswer, who: str, ranks: Sequence[int]) -> Finding:
+def _at_peak(answer: MemoryAnswer, who: str, ranks: Sequence[int]) -> Finding:
     peak = answer.peak
-    return about_ranks(
-        evidence,
+    return build_finding(
         "fragmentation",
         ranks,
         f"at the peak {who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",

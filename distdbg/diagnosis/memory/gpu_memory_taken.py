@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size
+from distdbg.diagnosis.nodes._nodes import looks, node_finding, size
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
@@ -25,7 +25,7 @@ def gpu_memory_taken(evidence: RunEvidence) -> Iterator[Finding]:
             more = f" and {len(processes) - 3} more" if len(processes) > 3 else ""
             of = f" of {size(gpu['memory_total'])}" if gpu.get("memory_total") else ""
             summary = f"{size(used)}{of} of GPU {gpu['index']} of {node.name} are taken by {who}{more}"
-            yield of_nodes("gpu-memory-taken", (node,), summary)
+            yield node_finding("gpu-memory-taken", (node,), summary)
 
 
 def _who(process: Mapping[str, Any]) -> str:

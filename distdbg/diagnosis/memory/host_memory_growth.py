@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._growing import Growing, children_growing, growing
 from distdbg.diagnosis.memory._kept import accounts_for, fills, keeps
 from distdbg.diagnosis.rules import rule
@@ -25,8 +25,7 @@ def host_memory_growth(run: RunEvidence) -> Iterable[Finding]:
     ranks = tuple(sorted(one.rank.rank for one in found))
     worst = max(found, key=lambda one: one.growth.slope)
     explanation = _explanation(run, found)
-    yield about_ranks(
-        run,
+    yield build_finding(
         "host-memory-growth",
         ranks,
         f"the memory of {who(run, ranks)} grows by {worst.growth.pace}" + _end(worst),
@@ -49,8 +48,7 @@ def _workers(run: RunEvidence) -> Iterable[Finding]:
     more = f"; so does that of {len(found) - 1} more" if len(found) > 1 else ""
     which = child.who.replace("its", f"rank {worst.rank.rank}'s", 1)
     levels = " -> ".join(map(gib, trend.levels))
-    yield about_ranks(
-        run,
+    yield build_finding(
         "host-memory-growth",
         {one.rank.rank for one, _ in found},
         f"the memory of {which} grows by {trend.pace}{more}{_end(worst)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._kept import keeps, kept
 from distdbg.diagnosis.memory._on_device import full_at, standing_grows
 from distdbg.diagnosis.memory._snapshots import stack_citation
@@ -31,12 +31,10 @@ def memory_leak(evidence: RunEvidence) -> Iterator[Finding]:
             same.setdefault((stack.label, *stack.callers), []).append((answer, leak))
     ranked = sorted(same.values(), key=lambda g: -max(leak.slope for _, leak in g))
     points = {rank.rank: rank.memory.points for rank in evidence.ranks if rank.memory is not None}
-    yield from (_finding(evidence, group, points) for group in ranked[:_MOST])
+    yield from (_finding(group, points) for group in ranked[:_MOST])
 
 
-def _finding(
-    run: RunEvidence, group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequence[Point]]
-) -> Finding:
+def _finding(group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequence[Point]]) -> Finding:
     """`points` of ranks that have memory lines: they know how much of the device is left."""
     answer, leak = max(group, key=lambda pair: pair[1].slope)
     stack = answer.stacks[leak.stack]
@@ -48,8 +46,7 @@ def _finding(
         speed += full_at(points.get(answer.rank, ()), leak.slope)
     middle = leak.points[len(leak.points) // 2]
     called = f" It is called from {stack.callers[1]}." if len(stack.callers) > 1 else ""
-    return about_ranks(
-        run,
+    return build_finding(
         "memory-leak",
         ranks,
         f"{who} {keep} more and more of what {stack.label} allocates: {speed}",

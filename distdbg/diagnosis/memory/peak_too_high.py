@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
 
-from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._snapshots import alike, holders_words, kinds_words, stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
@@ -25,8 +25,8 @@ def peak_too_high(evidence: RunEvidence) -> Iterator[Finding]:
     without_error = [answer for answer in evidence.snapshots if answer.oom is None]  # else cuda-oom reports it
     for answer, who, ranks in alike(without_error, _figures):
         if (holder := _decides(answer)) is not None:
-            yield _line(evidence, answer, holder, who, ranks)
-    outliers = _outliers(evidence, [a for a in evidence.snapshots if a.rank is not None])
+            yield _line(answer, holder, who, ranks)
+    outliers = _outliers([a for a in evidence.snapshots if a.rank is not None])
     yield from outliers.values()
     yield from _over_the_run(evidence, set(outliers))
 
@@ -52,11 +52,10 @@ def _figures(answer: MemoryAnswer) -> object:
     return answer.stacks[holder.stack].label, gib(holder.without), gib(answer.peak.active), gib(holder.bytes)
 
 
-def _line(evidence: RunEvidence, answer: MemoryAnswer, holder: Holder, who: str, ranks: Sequence[int]) -> Finding:
+def _line(answer: MemoryAnswer, holder: Holder, who: str, ranks: Sequence[int]) -> Finding:
     stack, peak = answer.stacks[holder.stack], answer.peak.active
     share = 100 * (peak - holder.without) // peak
-    return about_ranks(
-        evidence,
+    return build_finding(
         "peak-too-high",
         ranks,
         f"{stack.label} makes {share} % of the peak of {who}: without it {gib(holder.without)}, with it {gib(peak)}",
@@ -68,7 +67,7 @@ def _line(evidence: RunEvidence, answer: MemoryAnswer, holder: Holder, who: str,
     )
 
 
-def _outliers(evidence: RunEvidence, answers: list[MemoryAnswer]) -> dict[int, Finding]:
+def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
     """The highest snapshot of each rank that is above the others' of the same reason: one of an out-of-memory error
     cannot be compared with one from elsewhere in a step. A rank is reported once, by its highest snapshot."""
     taken: dict[str, dict[int, MemoryAnswer]] = {}
@@ -84,14 +83,13 @@ def _outliers(evidence: RunEvidence, answers: list[MemoryAnswer]) -> dict[int, F
             # another part of the model: a pipeline's stage, an expert
             middle = median(own.values())
             by_nature = middle > 0 and abs(own[rank] - middle) > thresholds.SAME_MODEL * middle
-            found.append((peaks[rank], rank, _outlier(evidence, highest[rank], usual, by_nature=by_nature)))
+            found.append((peaks[rank], rank, _outlier(highest[rank], usual, by_nature=by_nature)))
     return {rank: finding for _, rank, finding in sorted(found, key=lambda f: f[:2])}
 
 
-def _outlier(evidence: RunEvidence, answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
+def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
     stage = " It has another part of the model than they have, and may need more by nature." if by_nature else ""
-    return about_ranks(
-        evidence,
+    return build_finding(
         "peak-too-high",
         answer.ranks,
         f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
@@ -112,8 +110,7 @@ def _over_the_run(run: RunEvidence, reported: set[int]) -> Iterator[Finding]:
         if rank in reported:
             continue
         peak = peaks[rank]
-        yield about_ranks(
-            run,
+        yield build_finding(
             "peak-too-high",
             (rank,),
             f"rank {rank} had up to {gib(peak.bytes)} of its GPU allocated ({peak.when}), the middle rank up to "

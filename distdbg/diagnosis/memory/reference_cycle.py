@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RunEvidence
@@ -23,8 +23,7 @@ def reference_cycle(run: RunEvidence) -> Iterable[Finding]:
     rank, cycles = max(found, key=lambda one: max(cycle.bytes for cycle in one[1]))
     worst = max(cycles, key=lambda cycle: cycle.bytes)
     owner = f", held by {worst.owner}" if worst.owner else ""
-    yield about_ranks(
-        run,
+    yield build_finding(
         "reference-cycle",
         ranks,
         f"{gib(worst.bytes)} of tensors were freed by the garbage collector only{owner} ({who(run, ranks)})",

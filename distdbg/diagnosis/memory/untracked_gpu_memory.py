@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._on_device import full_at
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import OtherProcess
@@ -43,8 +43,7 @@ def _citation(rank: RankRecord, quote: str) -> Citation:
 
 
 def _grows(run: RunEvidence, rank: RankRecord, trend: Growth) -> Finding:
-    return about_ranks(
-        run,
+    return build_finding(
         "untracked-gpu-memory",
         (rank.rank,),
         f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(trend.slope)} a step"
@@ -78,8 +77,7 @@ def _who(process: OtherProcess) -> str:
 def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding:
     ranks = tuple(rank.rank for rank, _, _ in large)
     rank, size, total = max(large, key=lambda one: one[1] / one[2])
-    return about_ranks(
-        run,
+    return build_finding(
         "untracked-gpu-memory",
         ranks,
         f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from distdbg.diagnosis.about_ranks import observation
+from distdbg.diagnosis.finding import build_finding
 from distdbg.evidence.host.preflight import NodeProbe
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Confidence, Finding, Severity, grouped
@@ -15,7 +14,7 @@ _Who = TypeVar("_Who", bound=Hashable)
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-def of_nodes(
+def node_finding(
     finding_id: str,
     nodes: Sequence[NodeProbe],
     summary: str,
@@ -25,11 +24,11 @@ def of_nodes(
     confidence: Confidence = "certain",
     remedy: str = "",
 ) -> Finding:
-    cited = (node.citation for node in nodes[:3])
-    found = observation(
-        finding_id, summary, cause, confidence=confidence, severity=severity, remedy=remedy, evidence=cited
-    )
-    return replace(found, nodes=tuple(node.name for node in nodes))
+    return build_finding(
+        finding_id, (), summary, cause,
+        confidence=confidence, severity=severity, remedy=remedy, nodes=(node.name for node in nodes),
+        evidence=(node.citation for node in nodes[:3]),
+    )  # fmt: skip
 
 
 def looks(evidence: RunEvidence, look: str) -> Iterator[tuple[NodeProbe, Mapping[str, Any]]]:

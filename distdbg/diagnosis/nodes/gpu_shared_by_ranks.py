@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks, grouped
 
 
@@ -35,8 +35,7 @@ def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
 
 def _finding(node: NodeRecord, gpu: GpuCourse, ranks: list[int], summary: str) -> Finding:
     quote = f"GPU {gpu.index}: processes of ranks {fold_ranks(gpu.ranks)}"
-    return Finding(
-        "gpu-shared-by-ranks", "warning", "likely", summary, remedy=entry("gpu-shared-by-ranks").remedy,
-        ranks=tuple(ranks), nodes=(node.host,),
+    return build_finding(
+        "gpu-shared-by-ranks", ranks, summary, nodes=(node.host,),
         evidence=(Citation(node.metrics_path, None, "gpus", quote),),
     )  # fmt: skip

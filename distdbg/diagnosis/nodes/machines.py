@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
-from distdbg.diagnosis.about_ranks import observation
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size, together
+from distdbg.diagnosis.finding import build_finding
+from distdbg.diagnosis.nodes._nodes import looks, node_finding, size, together
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.node_clocks import ClockOffset
 from distdbg.evidence.host.preflight import names_of
@@ -36,7 +35,7 @@ def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
                 continue
             ours = "behind" if way.offset > 0 else "ahead of"
             words = f"{abs(way.offset):.2f} s {ours} {meeting.to}'s (± {way.rtt * 500:.2g} ms)"
-            yield of_nodes("clock-skew", (node,), f"the clock of {node.name} is {words}")
+            yield node_finding("clock-skew", (node,), f"the clock of {node.name} is {words}")
 
 
 def _skew_of_a_run(clock: ClockOffset) -> Finding:
@@ -51,14 +50,15 @@ def _skew_of_a_run(clock: ClockOffset) -> Finding:
             " torchrun's c10d rendezvous takes a node that is so far behind another for dead: it may fail, or start "
             "the ranks of the other nodes alone."
         )
-    found = observation(
+    return build_finding(
         "clock-skew",
+        (),
         f"the clock of node {clock.node_rank} ({clock.host}) is {apart}",
         cause,
         confidence="certain",
+        nodes=(clock.host,) if clock.host else (),
         evidence=(Citation("events.jsonl", clock.line, "node-clock"),),
     )
-    return replace(found, nodes=(clock.host,) if clock.host else ())
 
 
 _MB, _GB = 10**6, 10**9
@@ -81,12 +81,12 @@ def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
         for severity, words in _low_room(place)
     )
     for (path, severity, words), nodes in together(low):
-        yield of_nodes("disk-low", nodes, f"{path} on {names_of(nodes)} {words}", severity=severity)
+        yield node_finding("disk-low", nodes, f"{path} on {names_of(nodes)} {words}", severity=severity)
     apart = [node for node, facts in looks(evidence, "disk") if facts.get("sees_token") is False]
     if apart:
         verb = "does" if len(apart) == 1 else "do"
         words = f"{names_of(apart)} {verb} not see the folder that runs go to"
-        yield of_nodes("folder-not-shared", apart, words)
+        yield node_finding("folder-not-shared", apart, words)
 
 
 def _low_room(place: Mapping[str, Any]) -> Iterator[tuple[Severity, str]]:
@@ -114,7 +114,7 @@ def limits_low(evidence: RunEvidence) -> Iterator[Finding]:
     """Limits of the shell or the scheduler that a job would run into."""
     low = ((words, node) for node, facts in looks(evidence, "limits") for words in _low_limits(facts))
     for words, nodes in together(low):
-        yield of_nodes("limits-low", nodes, f"a job on {names_of(nodes)} {words}")
+        yield node_finding("limits-low", nodes, f"a job on {names_of(nodes)} {words}")
 
 
 def _low_limits(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -133,4 +133,4 @@ def ptrace_denied(evidence: RunEvidence) -> Iterator[Finding]:
     denied = ((str(facts["because"]), node) for node, facts in looks(evidence, "ptrace") if facts.get("because"))
     for because, nodes in together(denied):
         summary = f"a rank on {names_of(nodes)} could not be looked into: {because}"
-        yield of_nodes("ptrace-denied", nodes, summary)
+        yield node_finding("ptrace-denied", nodes, summary)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
 
@@ -19,15 +19,13 @@ def model_shrunk(evidence: RunEvidence) -> Iterable[Finding]:
     words = first.shrunk.words if first.shrunk else ""
     differ = tuple(rank.rank for rank in made_smaller if rank.shrunk and rank.shrunk.words != words)
     whole = first.shrunk is not None and first.shrunk.whole
-    yield Finding(
-        id="model-shrunk",
-        severity="warning",
+    yield build_finding(
+        "model-shrunk",
         confidence="certain",
         summary=(
             "nothing of the model could be made smaller: it ran whole" if whole else f"THE MODEL WAS SHRUNK: {words}"
         )
         + (f" (not the same on ranks {', '.join(map(str, differ))})" if differ else ""),
-        remedy=entry("model-shrunk").remedy,
         ranks=tuple(rank.rank for rank in made_smaller),
         evidence=(Citation(first.exit_path.replace("exit.json", "facts.jsonl"), None, f"rank {first.rank}"),),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes, parted, together
+from distdbg.diagnosis.nodes._nodes import looks, node_finding, parted, together
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, PeerMeeting, Preflight, names_of
 from distdbg.evidence.run import RunEvidence
@@ -27,7 +27,7 @@ def unreachable(evidence: RunEvidence) -> Iterator[Finding]:
     master = preflight.node(preflight.master)
     port = master.looks.get("port", {}) if master is not None else {}
     if master is not None and preflight.port and port.get("because"):
-        yield of_nodes(
+        yield node_finding(
             "unreachable", (master,), f"port {preflight.port} cannot be used on {master.name}: {port['because']}",
             "The first node of a job listens there.",
             remedy=f"Give another with --port, or see who has it: ss -ltnp 'sport = :{preflight.port}'",
@@ -43,12 +43,12 @@ def _silent(preflight: Preflight) -> Iterator[Finding]:
     silent = ((node.because.replace(node.name, "it"), node) for node in preflight.nodes
               if node.because and node.because != preflight.incomplete)  # fmt: skip
     for _, nodes in together(silent):
-        yield of_nodes("unreachable", nodes, f"{names_of(nodes)} did not answer: {nodes[0].because}")
+        yield node_finding("unreachable", nodes, f"{names_of(nodes)} did not answer: {nodes[0].because}")
     unnamed = preflight.expected - len(preflight.nodes)
     if unnamed > 0 and not preflight.incomplete:
         said = "; ".join(preflight.said)
         summary = f"{unnamed} of {preflight.expected} nodes did not answer; which ones is not known"
-        yield of_nodes("unreachable", (), summary, f"What was said: {said}" if said else "")
+        yield node_finding("unreachable", (), summary, f"What was said: {said}" if said else "")
 
 
 def _own_names(preflight: Preflight) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def _own_names(preflight: Preflight) -> Iterator[Finding]:
     for node, words in wrong.items():
         # A job over NCCL uses interfaces, and may never ask for a name.
         by_gloo = not all(facts.get("gpus") for _, facts in preflight.each("gpus"))
-        yield of_nodes(
+        yield node_finding(
             "unreachable", (node,),
             f"{words}: gloo on {node.name} would give its peers an address that leads to themselves",
             "A host whose own name resolves to its loopback address cannot be reached under it.",
@@ -81,10 +81,10 @@ def _not_met(preflight: Preflight, node: NodeProbe, meeting: PeerMeeting) -> Ite
         where = f" at {direct.address}" if direct.address else ""
         summary = f"{node.name} does not reach {meeting.to}{where}: {direct.because}"
         cause = f"By its name neither: {_how_named(hostname, node, meeting)}." if named is not None else ""
-        yield of_nodes("unreachable", both, summary, cause)
+        yield node_finding("unreachable", both, summary, cause)
     elif named is not None and not named.ok and not preflight.one_machine:
         summary = f"{_how_named(hostname, node, meeting)}; at {direct.address} {meeting.to} does answer"
-        yield of_nodes(
+        yield node_finding(
             "unreachable", (node,), summary, "torchrun gives its first node's name to all the others.",
             severity="error" if named.resolved else "warning", remedy=_HOSTS,
         )  # fmt: skip
@@ -109,13 +109,13 @@ def duplicate_node_rank(evidence: RunEvidence) -> Iterator[Finding]:
     for identity, nodes in parted({node: str(facts.get("identity", node.name)) for node, facts in known.items()}):
         if len(nodes) > 1:
             words = f"{names_of(nodes)} are one machine, which calls itself {identity.split()[0]}"
-            yield of_nodes("duplicate-node-rank", nodes, words)
+            yield node_finding("duplicate-node-rank", nodes, words)
     for variable in sorted({name for facts in known.values() for name in facts.get("ranks", {})}):
         ranks = {node: str(f["ranks"][variable]) for node, f in known.items() if variable in f.get("ranks", {})}
         for rank, nodes in parted(ranks):
             if len(nodes) > 1:
                 words = f"{names_of(nodes)} all have node rank {rank} ({variable}={rank})"
-                yield of_nodes("duplicate-node-rank", nodes, words)
+                yield node_finding("duplicate-node-rank", nodes, words)
 
 
 @rule("interface-wrong")
@@ -129,7 +129,7 @@ def interface_wrong(evidence: RunEvidence) -> Iterator[Finding]:
     )
     for words, nodes in together(wrong):
         have = ", ".join(str(one["name"]) for one in nodes[0].facts("interfaces")["interfaces"])
-        yield of_nodes("interface-wrong", nodes, f"{words} on {names_of(nodes)}", f"There: {have}.")
+        yield node_finding("interface-wrong", nodes, f"{words} on {names_of(nodes)}", f"There: {have}.")
     yield from _packet_sizes(evidence)
 
 
@@ -174,7 +174,7 @@ def _packet_sizes(evidence: RunEvidence) -> Iterator[Finding]:
     if len(sides) > 1:
         odd = [node for _, nodes in sides[1:] for node in nodes]
         words = "; ".join(f"{mtu} on {names_of(nodes)}" for mtu, nodes in sides)
-        yield of_nodes("interface-wrong", odd, f"the nodes' interfaces differ in MTU: {words}", severity="warning",
+        yield node_finding("interface-wrong", odd, f"the nodes' interfaces differ in MTU: {words}", severity="warning",
                        remedy="Give them one MTU: `ip link set dev NAME mtu N`, and the switch's.")  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def all_reduce_failed(evidence: RunEvidence) -> Iterator[Finding]:
         return
     failed = ((why, node) for node in preflight.answered if (why := _why_not_reduced(node)) is not None)
     for why, nodes in together(failed):
-        yield of_nodes("all-reduce-failed", nodes, f"the all-reduce failed on {names_of(nodes)}: {why}")
+        yield node_finding("all-reduce-failed", nodes, f"the all-reduce failed on {names_of(nodes)}: {why}")
 
 
 def _why_not_reduced(node: NodeProbe) -> str | None:

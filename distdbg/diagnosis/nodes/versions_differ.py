@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from distdbg.diagnosis.guards import facts as facts_of
-from distdbg.diagnosis.guards import observe
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes, parted
+from distdbg.diagnosis.guards import guard_finding
+from distdbg.diagnosis.nodes._nodes import looks, node_finding, parted
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, names_of
 from distdbg.evidence.run import GuardFact, RunEvidence
@@ -35,7 +35,9 @@ def _ranks(evidence: RunEvidence, fact_of: dict[int, GuardFact]) -> Iterable[Fin
         if len(sides) > 1:
             words = [f"{version} on {fold_ranks(those)}" for version, those in sides]
             odd = [fact_of[rank] for _, those in sides[1:] for rank in those]
-            yield observe(evidence, "versions-differ", odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
+            yield guard_finding(
+                evidence, "versions-differ", odd, f"{name} is not the same on all ranks: {'; '.join(words)}"
+            )
 
 
 def _nodes(known: Mapping[NodeProbe, Mapping[str, Any]]) -> Iterable[Finding]:
@@ -45,7 +47,7 @@ def _nodes(known: Mapping[NodeProbe, Mapping[str, Any]]) -> Iterable[Finding]:
         if len(sides) > 1:
             odd = [node for _, nodes in sides[1:] for node in nodes]
             words = [f"{value} on {names_of(nodes)}" for value, nodes in sides]
-            yield of_nodes(
+            yield node_finding(
                 "versions-differ", odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
                 severity="error" if name in _MUST and _apart(name, [value for value, _ in sides]) else "warning",
             )  # fmt: skip

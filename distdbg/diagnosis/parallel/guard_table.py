@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from distdbg.diagnosis.guards import Facts, GuardRow, by_place, facts, guard_rules, observe, place
+from distdbg.diagnosis.guards import Facts, GuardRow, by_place, facts, guard_finding, guard_rules, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding
@@ -122,7 +122,7 @@ def full_state_dict_gather(evidence: RunEvidence) -> Iterator[Finding]:
         size = size if isinstance(size, int) else 0
         words = f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.0f} MiB"
         more = " The state of its optimizers is added to that." if fields.get("with_optimizer") else ""
-        yield observe(
+        yield guard_finding(
             evidence,
             "full-state-dict-gather",
             found,
@@ -153,7 +153,7 @@ def checkpoint_race(evidence: RunEvidence) -> Iterator[Finding]:
             cause = f"All wrote at step {step}. The files of the other ranks have their rank in the name ({last})."
         else:
             cause = f"All wrote at step {step}{_when(found)}."
-        yield observe(evidence, "checkpoint-race", found, summary, cause)
+        yield guard_finding(evidence, "checkpoint-race", found, summary, cause)
 
 
 def _when(found: Facts) -> str:

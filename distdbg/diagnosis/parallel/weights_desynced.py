@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.diagnosis.about_ranks import apart
 from distdbg.diagnosis.failures.findings import who
-from distdbg.diagnosis.guards import Facts, facts, observe
+from distdbg.diagnosis.failures.models_differ import apart
+from distdbg.diagnosis.guards import Facts, facts, guard_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding
@@ -57,7 +57,7 @@ def _finding(evidence: RunEvidence, step: int, found: Facts, name: str, sums: di
     if isinstance(left_out, list) and left_out and (name in left_out or each != 1):
         remedy = "All-reduce the gradients of these parameters, too, before the optimizer steps."
         cause += f" The script all-reduces gradients by itself, and leaves out {', '.join(map(str, left_out[:8]))}."
-    return observe(
+    return guard_finding(
         evidence,
         "weights-desynced",
         [fact for fact in found if fact.rank in odd],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from distdbg.diagnosis.about_ranks import about_ranks
+from distdbg.diagnosis.finding import build_finding
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
 from distdbg.model import Citation, Confidence, Finding, fold_ranks
@@ -114,7 +114,7 @@ def who(evidence: RunEvidence, profiles: Iterable[RankProfile]) -> str:
     return f"all {len(ranks)} ranks" if len(ranks) == evidence.world_size else f"ranks {fold_ranks(ranks)}"
 
 
-def found(
+def profile_finding(
     evidence: RunEvidence,
     finding_id: str,
     profiles: list[RankProfile],
@@ -127,15 +127,15 @@ def found(
 ) -> Finding:
     """The first of the profiles is the one that is described."""
     first, *others = profiles
-    return about_ranks(
-        evidence, finding_id, (p.rank for p in profiles if p.rank is not None),
+    return build_finding(
+        finding_id, (p.rank for p in profiles if p.rank is not None),
         f"{summary} ({who(evidence, profiles)})", cause, confidence=confidence, remedy=remedy, step=first.first_step,
         evidence=(Citation(first.path, None, first.counted, quote),
                   *(Citation(p.path, None, p.counted) for p in others[: _MOST_CITED - 1])),
     )  # fmt: skip
 
 
-def of_place(
+def place_finding(
     evidence: RunEvidence,
     finding_id: str,
     group: list[SeenPlace],
@@ -149,7 +149,7 @@ def of_place(
     bound = f"At most {cost(profile, costly.gain_us)}, can be gained{f' on {profile.who}' if len(group) > 1 else ''}."
     call = f"{costly.place.callee}: " if costly.place and costly.place.callee else ""
     quote = f"{call}{times(costly.calls)}, {costly.us / 1000:.3f} ms of the host"
-    return found(
+    return profile_finding(
         evidence,
         finding_id,
         [seen.profile for seen in group],

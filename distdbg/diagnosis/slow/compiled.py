@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from distdbg.diagnosis.guards import by_place, facts, observe, place
+from distdbg.diagnosis.guards import by_place, facts, guard_finding, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
@@ -21,7 +21,7 @@ def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
         what, _, explanation = str(fields.get("reason")).partition(" Explanation: ")
         why = [explanation, f"torch's hint: {fields['hint']}" if fields.get("hint") else "",
                f"Seen in {count} compilation{'s' * (count != 1)}"]  # fmt: skip
-        yield observe(
+        yield guard_finding(
             evidence,
             "graph-break",
             found,
@@ -54,7 +54,7 @@ def recompile(evidence: RunEvidence) -> Iterable[Finding]:
         kinds: Counter[str] = Counter()
         for guard, times in guards.items():
             kinds[_NUMBER.sub("#", guard)] += times
-        yield observe(
+        yield guard_finding(
             evidence, "recompile", found,
             f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
             why.strip(), severity="warning" if gave_up or max(kinds.values()) > _NORMAL_TIMES else "info",

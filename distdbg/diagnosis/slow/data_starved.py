@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.slow._profiles import cost, found, starved_us, starves, times
+from distdbg.diagnosis.slow._profiles import cost, profile_finding, starved_us, starves, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
 from distdbg.model import Finding
@@ -27,7 +27,7 @@ def data_starved(evidence: RunEvidence) -> Iterator[Finding]:
     lost, single = starved_us(worst), worst.loader_has_workers is False
     loads = [d for d in worst.costly if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
     costliest = max(loads, key=lambda costly: costly.us, default=None)
-    yield found(
+    yield profile_finding(
         evidence,
         "data-starved",
         sick,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes
+from distdbg.diagnosis.finding import build_finding
+from distdbg.diagnosis.nodes._nodes import looks, node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import STEADY
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 
 #: Of the looks at a device.
@@ -28,7 +28,7 @@ def gpu_throttled(evidence: RunEvidence) -> Iterator[Finding]:
             if reasons:
                 warm = f", at {gpu['temperature']} °C" if gpu.get("temperature") is not None else ""
                 words = f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}"
-                yield of_nodes("gpu-throttled", (node,), words)
+                yield node_finding("gpu-throttled", (node,), words)
 
 
 def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
@@ -40,9 +40,9 @@ def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
         whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
         warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
         throttled = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
-        yield Finding(
-            "gpu-throttled", "warning", "certain",
+        yield build_finding(
+            "gpu-throttled", gpu.ranks,
             f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {throttled}",
-            remedy=entry("gpu-throttled").remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
+            confidence="certain", nodes=(node.host,), first_seen=bad[reason].since,
             evidence=(Citation(node.metrics_path, None, "gpus", throttled),),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.slow._profiles import cost, found, is_costly, of_place, places, same_places, times
+from distdbg.diagnosis.slow._profiles import cost, is_costly, place_finding, places, profile_finding, same_places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.device import SHORT_KERNEL_US
 from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
@@ -26,12 +26,14 @@ _SHORT = 0.5
 def alloc_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "alloc"):
         costly = group[0].costly
-        yield of_place(evidence, "alloc-in-loop", group, f"{costly.where} calls {costly.what} {times(costly.calls)}")
+        yield place_finding(
+            evidence, "alloc-in-loop", group, f"{costly.where} calls {costly.what} {times(costly.calls)}"
+        )
     for group in places(evidence, "constant"):
         costly = group[0].costly
         made = costly.what.removeprefix("aten::")
         summary = f"{costly.where} creates the same constant with {made} {times(costly.calls)}"
-        yield of_place(evidence, "alloc-in-loop", group, summary)
+        yield place_finding(evidence, "alloc-in-loop", group, summary)
 
 
 @rule("attention-not-fused")
@@ -39,7 +41,7 @@ def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "attention", lambda seen: seen.costly.fused != ""):
         costly = group[0].costly
         kernel = f"the {costly.fused} kernel could" if costly.fused else "a fused kernel perhaps could"
-        yield of_place(
+        yield place_finding(
             evidence,
             "attention-not-fused",
             group,
@@ -62,14 +64,14 @@ def buffers_broadcast(evidence: RunEvidence) -> Iterator[Finding]:
         ordered = [least, *(s for s in group if s is not least)]
         sent = f"{least.costly.count / 1e6:.1f} million numbers of buffers"
         summary = f"{least.costly.where} waits in each forward until DDP has sent {sent}"
-        yield of_place(evidence, "buffers-broadcast", ordered, summary)
+        yield place_finding(evidence, "buffers-broadcast", ordered, summary)
 
 
 @rule("causal-mask-given")
 def causal_mask_given(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "masked", lambda seen: bool(seen.costly.lines)):
         costly = group[0].costly
-        yield of_place(
+        yield place_finding(
             evidence,
             "causal-mask-given",
             group,
@@ -84,7 +86,7 @@ def data_parallel(evidence: RunEvidence) -> Iterator[Finding]:
     alone = f": each of the {len(ranks)} ranks trains its own model" if len(ranks) > 1 else ""
     for group in same_places(evidence, "parallel"):
         profile, costly = group[0]
-        yield found(
+        yield profile_finding(
             evidence,
             "data-parallel",
             [seen.profile for seen in group],
@@ -104,7 +106,7 @@ def loader_restarts(evidence: RunEvidence) -> Iterator[Finding]:
         workers = f"{starts} workers" if starts > 1 else "a worker"
         often = "once" if costly.count == 1 else f"{costly.count} times"
         summary = f"{costly.where} starts {workers} again, {often} in {profile.steps} steps"
-        yield of_place(evidence, "loader-restarts", group, summary)
+        yield place_finding(evidence, "loader-restarts", group, summary)
 
 
 @rule("non-contiguous-hot")
@@ -112,7 +114,7 @@ def non_contiguous_hot(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "copy", lambda seen: is_costly(seen.profile, seen.costly.gain_us, _SHARE)):
         costly = group[0].costly
         summary = f"{costly.where} copies tensors only to change their memory layout, {times(costly.calls)}"
-        yield of_place(evidence, "non-contiguous-hot", group, summary)
+        yield place_finding(evidence, "non-contiguous-hot", group, summary)
 
 
 @rule("small-kernels")
@@ -122,14 +124,14 @@ def small_kernels(evidence: RunEvidence) -> Iterator[Finding]:
         costly = group[0].costly
         each = f"{costly.us / costly.calls:.0f} us each"
         summary = f"{costly.where} runs a loop of {costly.calls:.0f} operators a step, which take {each}"
-        yield of_place(evidence, "small-kernels", group, summary, "Their backward, if any, is not included.")
+        yield place_finding(evidence, "small-kernels", group, summary, "Their backward, if any, is not included.")
     sick = [profile for profile in evidence.profiles if _idle_between_us(profile) > 0]
     if not sick:
         return
     worst = max(sick, key=lambda p: p.share(_idle_between_us(p)))
     device, lost = worst.device, _idle_between_us(worst)
     assert device is not None
-    yield found(
+    yield profile_finding(
         evidence,
         "small-kernels",
         [worst, *(p for p in sick if p is not worst)],
@@ -157,7 +159,7 @@ def sync_in_step(evidence: RunEvidence) -> Iterator[Finding]:
         what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
         names = costly.place.callee.split(".") if costly.place and costly.place.callee else []
         call = f", by {' and '.join(f'{name}()' for name in names)}" if names else ""
-        yield of_place(
+        yield place_finding(
             evidence, "sync-in-step", group, f"{costly.where} {what} {times(costly.calls)}{call}{_copied(costly)}"
         )
 
@@ -179,9 +181,9 @@ def transfer_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "transfer"):
         costly = group[0].costly
         summary = f"{costly.where} copies from pageable memory to the GPU {times(costly.calls)}, while no kernel runs"
-        yield of_place(evidence, "transfer-in-loop", group, summary)
+        yield place_finding(evidence, "transfer-in-loop", group, summary)
     for group in places(evidence, "blocking"):
         costly = group[0].costly
         summary = f"{costly.where} copies from pinned memory to the GPU {times(costly.calls)}, and waits for the copy"
-        one = of_place(evidence, "transfer-in-loop", group, summary)
+        one = place_finding(evidence, "transfer-in-loop", group, summary)
         yield replace(one, remedy="Use `.to(device, non_blocking=True)`: the memory is already pinned.")

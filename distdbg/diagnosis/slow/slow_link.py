@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
-from distdbg.diagnosis.nodes._nodes import looks, of_nodes, size
+from distdbg.diagnosis.finding import build_finding
+from distdbg.diagnosis.nodes._nodes import looks, node_finding, size
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import Preflight
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -42,8 +42,7 @@ def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "use netwo
     others = tuple(sorted(rank for name, side in sides.items() if name != slow for rank in side))
     fast = " or ".join(sorted(name for name in sides if name != slow))
     records = {rank.rank: rank for rank in evidence.ranks}
-    yield about_ranks(
-        evidence,
+    yield build_finding(
         "slow-link",
         ranks,
         f"{who(evidence, ranks)} {words.format(slow)}, {who(evidence, others)} {words.format(fast)}",
@@ -58,10 +57,10 @@ def _measured(preflight: Preflight) -> Iterable[Finding]:
     slow = slow_nodes(preflight.rates)
     for name, best, usual in slow:
         words = f"{name} exchanges {size(best)}/s at best with any other node, the others {size(usual)}/s"
-        yield of_nodes("slow-link", (nodes[name],), words)
+        yield node_finding("slow-link", (nodes[name],), words)
     for (first, second), best, usual in slow_pairs(preflight.rates, {name for name, _, _ in slow}):
         words = f"{first} and {second} exchange {size(best)}/s at best, other pairs {size(usual)}/s"
-        yield of_nodes("slow-link", (nodes[first], nodes[second]), words)
+        yield node_finding("slow-link", (nodes[first], nodes[second]), words)
 
 
 def _nvlinks(evidence: RunEvidence) -> Iterable[Finding]:
@@ -72,7 +71,7 @@ def _nvlinks(evidence: RunEvidence) -> Iterable[Finding]:
         for index, links in up.items():
             if links < most:
                 words = f"GPU {index} of {node.name} has {links} NVLinks up, others there have {most}"
-                yield of_nodes("slow-link", (node,), words, remedy="`nvidia-smi nvlink -s`; reset the GPU, or tell "
+                yield node_finding("slow-link", (node,), words, remedy="`nvidia-smi nvlink -s`; reset the GPU, or tell "
                                "the cluster's administrators.")  # fmt: skip
 
 

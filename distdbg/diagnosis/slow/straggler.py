@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import short
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, is_costly, starves
-from distdbg.diagnosis.slow._profiles import found as found_in
+from distdbg.diagnosis.slow._profiles import profile_finding as found_in
 from distdbg.diagnosis.timeline.arrivals import Late, Longer, late_devices, late_ranks, longer_phases, nobody_waits
 from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.timeline.judge import stand
@@ -128,8 +128,7 @@ def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Lon
     phase = f", in {_phase(longer[0].phase)}" if longer else ""
     stood = " ".join(_stood(sampled(evidence.nodes, p.rank, p.phase)) for p in longer[:2]).strip()
     error = f" Clocks of the nodes are known to {1000 * late.clock_error_s:.1f} ms." if late.clock_error_s else ""
-    return about_ranks(
-        evidence,
+    return build_finding(
         "straggler",
         late.ranks,
         f"{who(evidence, late.ranks)} {'is' if one else 'are'} last by {_time(late.late_s)} in {late.times} of "
@@ -145,8 +144,7 @@ def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Lon
 
 def _by_devices(evidence: RunEvidence, dump: Dump, late: Late) -> Finding:
     one = len(late.ranks) == 1
-    return about_ranks(
-        evidence,
+    return build_finding(
         "straggler",
         late.ranks,
         f"the device{'' if one else 's'} of {who(evidence, late.ranks)} {'is' if one else 'are'} last by "
@@ -192,8 +190,7 @@ def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
     )
     median_of = f"The median of {record.phases.get('windows', 0)} windows of some steps each."
     doing = _phase(found.phase) if found.phase in _GERUNDS else f"in {_phase(found.phase)}"
-    return about_ranks(
-        evidence,
+    return build_finding(
         "straggler",
         (found.rank,),
         f"rank {found.rank} spends {found.share:.0%} of its time {doing}, the others "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.slow._profiles import cost, found, is_costly
+from distdbg.diagnosis.slow._profiles import cost, is_costly, profile_finding
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import RankProfile
 from distdbg.model import Finding
@@ -25,7 +25,7 @@ def tensor_float_off(evidence: RunEvidence) -> Iterator[Finding]:
         return
     worst = slow[0]
     name = next(row.name for row in worst.kernels if _is_float32(row.name))
-    yield found(
+    yield profile_finding(
         evidence,
         "tensor-float-off",
         slow,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import TypeVar
 
-from distdbg.diagnosis.about_ranks import about_ranks
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.training.gradients import GradientNorms, GradientSeries
@@ -83,8 +83,7 @@ def _finding(
         cause += " The figures are those of the shards that these ranks hold."
     elif everybody:
         cause += f" All ranks have the same gradients; rank {seen[0][0]} recorded them."
-    return about_ranks(
-        evidence,
+    return build_finding(
         finding_id,
         ranks,
         f"{summary} ({who(evidence, ranks)})",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.diagnosis.guards import GuardRow, alike, by_place, facts, guard_rules, observe, place
+from distdbg.diagnosis.guards import GuardRow, alike, by_place, facts, guard_finding, guard_rules, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
@@ -183,7 +183,7 @@ def data_not_sharded(evidence: RunEvidence) -> Iterator[Finding]:
             "Create the DistributedSampler after init_process_group, without num_replicas and rank; or give it the "
             "number of ranks that average their gradients, and the number of this rank among them."
         )
-        yield observe(
+        yield guard_finding(
             evidence,
             "data-not-sharded",
             found,
@@ -200,7 +200,7 @@ def seeds_identical(evidence: RunEvidence) -> Iterator[Finding]:
     for found in alike(facts(evidence, "seeds-identical"), "before", "after"):
         before = found[0].fields.get("before")
         seed = before[1] if isinstance(before, list) and len(before) > 1 else "the same number"
-        yield observe(
+        yield guard_finding(
             evidence,
             "seeds-identical",
             found,
@@ -218,7 +218,7 @@ def layer_rates_mixed(evidence: RunEvidence) -> Iterator[Finding]:
         layers = "; ".join(
             f"{name} has {' and '.join(f'{rate:g}' for rate in rates)}" for name, rates in fields.get("layers") or ()
         )
-        yield observe(
+        yield guard_finding(
             evidence,
             "layer-rates-mixed",
             found,

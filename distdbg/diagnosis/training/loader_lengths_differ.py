@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from distdbg.diagnosis.guards import facts, observe, place
+from distdbg.diagnosis.guards import facts, guard_finding, place
 from distdbg.diagnosis.hang.diverged import diverged
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence_record import Kind
@@ -80,7 +80,7 @@ def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, h
     after = (
         "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"
     )
-    return observe(
+    return guard_finding(
         evidence,
         "loader-lengths-differ",
         shortest_first,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from distdbg.diagnosis.guards import Facts, facts, observe, place
+from distdbg.diagnosis.guards import Facts, facts, guard_finding, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, grouped
@@ -36,7 +36,7 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     made = own[0].fields.get("made")
     fatal = made in _FATAL or any(f.fields.get("stepped") for f in found)
     sure = made in ("module", "data", *_FATAL) and own[0].fields.get("traced") is not False
-    yield observe(evidence, "non-finite", same, summary, cause, severity="error" if fatal else "warning",
+    yield guard_finding(evidence, "non-finite", same, summary, cause, severity="error" if fatal else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
 

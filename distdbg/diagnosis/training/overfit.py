@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnosis.guards import Facts, facts, observe
+from distdbg.diagnosis.guards import Facts, facts, guard_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.training.overfitting import judge, noise, reasons
@@ -35,5 +35,5 @@ def overfit(evidence: RunEvidence) -> Iterable[Finding]:
         if fields.get("ended") == "as asked":
             why.append(f"The script was ended after {fields.get('steps')} steps, as asked.")
         sure = verdict != "fails" or any(reasons(fields)) or judge(fields).constant
-        yield observe(evidence, _BY_VERDICT[verdict], found, sentence.format(judge(fields).words),
+        yield guard_finding(evidence, _BY_VERDICT[verdict], found, sentence.format(judge(fields).words),
                       " ".join(filter(None, why)), confidence="certain" if sure else "likely")  # fmt: skip
