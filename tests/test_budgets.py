@@ -31,7 +31,7 @@ BUDGETS = {
     "evidence": Budget(12_930, 11_000),
     "diagnosis": Budget(13_220, 10_000),
     "worker": Budget(11_630, 9_500),
-    "shrink": Budget(11_700, 7_500),
+    "shrink": Budget(11_290, 7_500),
     "lint": Budget(12_060, 6_000),
     "collect": Budget(7_500, 6_500),
     "report": Budget(4_920, 4_300),

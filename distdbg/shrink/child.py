@@ -30,7 +30,6 @@ TASKS = {
     "memory": "distdbg.shrink.estimate.tracking:run",
     "plain": "distdbg.shrink.checkpoint.plain_torch:run",
     "distributed": "distdbg.shrink.checkpoint.plain_dcp:run",
-    "megatron": "distdbg.shrink.checkpoint.megatron_torch:run",
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
     "layers": "distdbg.shrink.verify.task:begin_layers",
     "verify": "distdbg.shrink.verify.task:verify",

@@ -1,4 +1,4 @@
-"""Write checkpoints as Megatron-LM does in torch's format: a folder a rank, each with its part of each tensor."""
+"""Write distributed checkpoints as Megatron-LM does."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 
 HIDDEN, VOCABULARY = 4, 8
-#: name in a layer -> (shape, the dimension that tensor ranks share)
+#: name in a layer -> shape
 LAYER = {
-    "input_layernorm.weight": ((HIDDEN,), None),
-    "self_attention.linear_qkv.weight": ((3 * HIDDEN, HIDDEN), 0),
-    "self_attention.linear_proj.weight": ((HIDDEN, HIDDEN), 1),
-    "mlp.linear_fc1.weight": ((4 * HIDDEN, HIDDEN), 0),
-    "mlp.linear_fc2.weight": ((HIDDEN, 4 * HIDDEN), 1),
+    "input_layernorm.weight": (HIDDEN,),
+    "self_attention.linear_qkv.weight": (3 * HIDDEN, HIDDEN),
+    "self_attention.linear_proj.weight": (HIDDEN, HIDDEN),
+    "mlp.linear_fc1.weight": (4 * HIDDEN, HIDDEN),
+    "mlp.linear_fc2.weight": (HIDDEN, 4 * HIDDEN),
 }
-EMBEDDING = ((VOCABULARY, HIDDEN), 0)
 
 
 class AttnBackend(enum.Enum):
@@ -39,66 +37,19 @@ AttnBackend.__module__, AttnBackend.__qualname__ = "megatron.core.transformer.en
 
 @dataclass
 class Job:
-    """A job of `tensor` x `pipeline` ranks that writes a model of `layers` layers; `virtual` chunks a stage.
-
-    `legacy`: the nested names of 2023 and before. `stage_layers`: layers of each chunk, in the order of the model,
-    where they are not equal.
-    """
+    """A job of `pipeline` stages with `virtual` chunks each that writes a model of `layers` layers."""
 
     layers: int = 8
-    tensor: int = 2
     pipeline: int = 1
     virtual: int = 1
-    legacy: bool = False
-    tied: bool = True
-    stage_layers: list[int] | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
     whole: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         torch.manual_seed(0)
-        names = {"embedding.word_embeddings.weight": EMBEDDING, "decoder.final_layernorm.weight": ((HIDDEN,), None)}
-        if not self.tied:
-            names["output_layer.weight"] = EMBEDDING
-        names |= {f"decoder.layers.{i}.{name}": form for i in range(self.layers) for name, form in LAYER.items()}
-        self.whole = {name: torch.randn(shape) for name, (shape, _) in names.items()}
-        self.dims = {name: dim for name, (_, dim) in names.items()}
-
-    def part(self, name: str, rank: int) -> Any:
-        dim = self.dims[name]
-        return self.whole[name] if dim is None else self.whole[name].chunk(self.tensor, dim)[rank].clone()
-
-    def chunk(self, at: int, rank: int) -> dict[str, Any]:
-        """The part of chunk `at`, in the order of the model, that a tensor rank holds, numbered from 0."""
-        chunks = self.pipeline * self.virtual
-        counts = self.stage_layers or [self.layers // chunks] * chunks
-        first = sum(counts[:at])
-        state = {}
-        if at == 0:
-            state["embedding.word_embeddings.weight"] = self.part("embedding.word_embeddings.weight", rank)
-        for local in range(counts[at]):
-            for name in LAYER:
-                state[f"decoder.layers.{local}.{name}"] = self.part(f"decoder.layers.{first + local}.{name}", rank)
-            state[f"decoder.layers.{local}.self_attention.core_attention._extra_state"] = None
-        if at == chunks - 1:
-            state["decoder.final_layernorm.weight"] = self.part("decoder.final_layernorm.weight", rank)
-            if not self.tied:
-                state["output_layer.weight"] = self.part("output_layer.weight", rank)
-            elif at:
-                state["output_layer.weight"] = self.part("embedding.word_embeddings.weight", rank)
-        return nested(state) if self.legacy else state
-
-    def write(self, root: Path, iteration: int = 100) -> Path:
-        """The folder of the iteration, below a folder with the tracker."""
-        folder = root / f"iter_{iteration:07d}"
-        for rank in range(self.tensor):
-            for stage in range(self.pipeline):
-                name = f"mp_rank_{rank:02d}" + f"_{stage:03d}" * (self.pipeline > 1)
-                (folder / name).mkdir(parents=True)
-                with importable():
-                    torch.save(self.file(rank, stage, iteration), folder / name / "model_optim_rng.pt")
-        (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
-        return folder
+        shapes = {"embedding.word_embeddings.weight": (VOCABULARY, HIDDEN), "decoder.final_layernorm.weight": (HIDDEN,)}
+        shapes |= {f"decoder.layers.{i}.{name}": shape for i in range(self.layers) for name, shape in LAYER.items()}
+        self.whole = {name: torch.randn(shape) for name, shape in shapes.items()}
 
     def write_distributed(self, root: Path, *, embedded: bool = False, iteration: int = 100) -> Path:
         """As `--ckpt-format torch_dist` does: all layers of a stack in one tensor, objects in parts, and what is in no
@@ -113,9 +64,7 @@ class Job:
         for i in range(self.layers):
             state[f"decoder.layers.mlp.linear_fc1._extra_state/shard_{i}.0_{self.layers}.1"] = saved([f"of {i}"])
         state["rng_state/shard_0.0_1.1"] = saved([[{"random_rng_state": random.getstate()}]])
-        common = {
-            k: v for k, v in self.file(0, 0, iteration).items() if k in ("args", "checkpoint_version", "iteration")
-        }
+        common = self.common(iteration)
         folder.mkdir(parents=True)
         if embedded:
             state["common_state/shard_0_1"] = saved([common])
@@ -126,33 +75,15 @@ class Job:
         (root / "latest_checkpointed_iteration.txt").write_text(str(iteration))
         return folder
 
-    def file(self, rank: int, stage: int, iteration: int) -> dict[str, Any]:
+    def common(self, iteration: int) -> dict[str, Any]:
         arguments = {
             "num_layers": self.layers, "encoder_num_layers": self.layers, "hidden_size": HIDDEN,
-            "tensor_model_parallel_size": self.tensor, "pipeline_model_parallel_size": self.pipeline,
-            "transformer_pipeline_model_parallel_size": self.pipeline, "params_dtype": torch.bfloat16,
+            "pipeline_model_parallel_size": self.pipeline, "transformer_pipeline_model_parallel_size": self.pipeline,
             "virtual_pipeline_model_parallel_size": self.virtual if self.virtual > 1 else None,
-            "untie_embeddings_and_output_weights": not self.tied, "attention_backend": AttnBackend.auto,
+            "params_dtype": torch.bfloat16, "attention_backend": AttnBackend.auto,
         }  # fmt: skip
-        chunks = [self.chunk(v * self.pipeline + stage, rank) for v in range(self.virtual)]
-        models = {"model": chunks[0]} if self.virtual == 1 else {f"model{v}": c for v, c in enumerate(chunks)}
-        generators = {"random_rng_state": random.getstate(), "np_rng_state": numpy.random.get_state(),
-                      "torch_rng_state": torch.get_rng_state(), "rng_tracker_states": {}}  # fmt: skip
-        return {"args": argparse.Namespace(**arguments | self.arguments), "checkpoint_version": 3.0,
-                "iteration": iteration, **models, "optimizer": {"optimizer": {"state": {0: torch.zeros(2)}}},
-                "opt_param_scheduler": {"max_lr": 0.1}, "rng_state": [generators]}  # fmt: skip
-
-
-def nested(state: dict[str, Any]) -> dict[str, Any]:
-    """The names and dicts of Megatron before its core."""
-    encoder = {n.removeprefix("decoder."): value for n, value in state.items() if n.startswith("decoder.")}
-    model: dict[str, Any] = {"language_model": {"encoder": encoder}}
-    if "embedding.word_embeddings.weight" in state:
-        embeddings = {"word_embeddings": {"weight": state["embedding.word_embeddings.weight"]}}
-        model["language_model"]["embedding"] = embeddings
-    if "output_layer.weight" in state:
-        model["word_embeddings_for_head"] = {"weight": state["output_layer.weight"]}
-    return model
+        args = argparse.Namespace(**arguments | self.arguments)
+        return {"args": args, "checkpoint_version": 3.0, "iteration": iteration}
 
 
 class _AsTheyAre(dcp.DefaultSavePlanner):

@@ -52,7 +52,10 @@ def _without_a_config(files: list[str]) -> str:
     if any(re.search(r"(^|/)mp_rank_\d+_model_states\.pt$", name) for name in files):
         return "DeepSpeed wrote it: run its zero_to_fp32.py, and name the file that comes out."
     if any(re.search(r"(^|/)mp_rank_\d+", name) for name in files):
-        return "Name the folder with its mp_rank_… folders, or with latest_checkpointed_iteration.txt."
+        return (
+            "Megatron wrote it with a file for each rank (--ckpt-format torch), which shrink-model does not read. "
+            "Convert it with Megatron's --ckpt-convert-format torch_dist --ckpt-convert-save DIR, and name DIR."
+        )
     if any(name.endswith(".gguf") for name in files):
         return "Name the model that its GGUF file was converted from: a folder with safetensors, or its hub id."
     return "Name a model's folder, or its config.json."

@@ -1,15 +1,20 @@
-"""Make the arguments in a Megatron checkpoint fit the layers that are kept, and the stages that hold them."""
+"""Find the iteration of a Megatron checkpoint, and make its arguments fit the layers that are kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from distdbg.errors import EvidenceUnreadable
 from distdbg.evidence import jsonl
 from distdbg.shrink.checkpoint.config_file import COUNTS
-from distdbg.shrink.checkpoint.megatron_stages import Stages
+from distdbg.shrink.checkpoint.layer_names import number_of
+from distdbg.shrink.checkpoint.source import resolve_within
 
+TRACKER = "latest_checkpointed_iteration.txt"
 #: a number N says what layer i is, from 0 on; a list has an entry a layer
 _EVERY: dict[str, Callable[[int, int], int]] = {
     "moe_layer_freq": lambda i, n: int(i % n == 0),
@@ -28,11 +33,39 @@ _UNEVEN = (
 )  # fmt: skip
 
 
-def stages_of(arguments: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """The pipeline stages and the expert ranks that the arguments name; None where they do not."""
-    sizes = (arguments.get(name) for name in ("pipeline_model_parallel_size", "expert_model_parallel_size"))
-    pipeline, expert = (size if type(size) is int else None for size in sizes)
-    return pipeline, expert
+def iteration_of(folder: Path) -> Path:
+    """Return the folder of the iteration that the tracker names, or `folder` if it has no tracker.
+
+    Raises EvidenceUnreadable if that iteration is not there.
+    """
+    tracker = folder / TRACKER
+    if not tracker.is_file():
+        return folder
+    resolve_within(folder, TRACKER)
+    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
+    iteration = number_of(text)
+    name = text if iteration is None else f"iter_{iteration:07d}"
+    if iteration is None and text != "release":
+        raise EvidenceUnreadable(f"{tracker} names no iteration: {text[:40]!r}", "Name the folder of an iteration.")
+    if not (folder / name).is_dir():
+        raise EvidenceUnreadable(f"{tracker} names {name}, which is not there", "Name the folder of another iteration.")
+    resolve_within(folder, name)
+    return folder / name
+
+
+@dataclass(frozen=True)
+class Stages:
+    """`pipeline` stages of `virtual` chunks each."""
+
+    pipeline: int
+    virtual: int
+
+
+def stages_for(layers: int, before: Stages) -> Stages:
+    """Return the most stages and chunks, up to those before, that share `layers` evenly."""
+    pipeline = max(n for n in range(1, before.pipeline + 1) if layers % n == 0)
+    virtual = max(n for n in range(1, before.virtual + 1) if layers % (pipeline * n) == 0)
+    return Stages(pipeline, virtual if pipeline > 1 else 1)
 
 
 def followed(

@@ -13,7 +13,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint.layer_names import all_renumbered
-from distdbg.shrink.checkpoint.megatron_stages import TRACKER, is_iteration, iteration_of
+from distdbg.shrink.checkpoint.megatron_arguments import TRACKER, iteration_of
 from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.checkpoint.quantized import renumbered_names
 from distdbg.shrink.checkpoint.slicing import Cut, pieces
@@ -37,7 +37,7 @@ from distdbg.whole_file import write_whole
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 DCP_METADATA = ".metadata"
 #: form -> the child's task that reduces it
-_TASKS = {"torch": "plain", "dcp": "distributed", "megatron": "megatron"}
+_TASKS = {"torch": "plain", "dcp": "distributed"}
 #: what is made anew, or names the files that were there
 _MADE = (RECORD, "integrity.json")
 _TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
@@ -45,16 +45,12 @@ _PEFT_PREFIX = "base_model.model."
 
 
 def plain_kind(src: str) -> str | None:
-    """`adapter`, `dcp`, `megatron`, `safetensors` or `torch`; None for what has a config of its own, or is no local
-    path."""
+    """`adapter`, `dcp`, `safetensors` or `torch`; None for what has a config of its own, or is no local path."""
     path = Path(src)
     if path.is_dir() and os.access(path, os.R_OK | os.X_OK) and not (path / "config.json").exists():
         if (path / ADAPTER_CONFIG).is_file():
             return "adapter"
-        path = iteration_of(path)
-        if (path / DCP_METADATA).is_file():
-            return "dcp"
-        return "megatron" if is_iteration(path) else None
+        return "dcp" if (iteration_of(path) / DCP_METADATA).is_file() else None
     if path.is_file() and path.suffix == ".safetensors":
         return "safetensors"
     return "torch" if path.is_file() and path.suffix in _TORCH_FILES else None

@@ -15,8 +15,7 @@ from distdbg.errors import EvidenceUnreadable
 from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.inert import Inert
 from distdbg.shrink.checkpoint.layer_names import all_renumbered, numbered_prefixes
-from distdbg.shrink.checkpoint.megatron_arguments import followed
-from distdbg.shrink.checkpoint.megatron_stages import Stages, dealt
+from distdbg.shrink.checkpoint.megatron_arguments import Stages, followed, stages_for
 from distdbg.shrink.checkpoint.pickled import load_safely, loaded_safely, save
 from distdbg.shrink.checkpoint.plain_names import PlainOrder
 from distdbg.shrink.checkpoint.plain_plan import answer, part, plan_of, same_bits, split_name
@@ -148,7 +147,7 @@ def _common(common: dict[Any, Any], plan: dict[str, Any]) -> dict[Any, Any]:
         return common
     size = getattr(arguments, "pipeline_model_parallel_size", 1)
     virtual = getattr(arguments, "virtual_pipeline_model_parallel_size", None)
-    after = dealt(len(plan["stacks"][0]["kept"]), Stages(size, virtual or 1))
+    after = stages_for(len(plan["stacks"][0]["kept"]), Stages(size, virtual or 1))
     new, warnings = followed(vars(arguments), plan["stacks"], after)
     plan["warnings"] += warnings
     return common | {"args": argparse.Namespace(**new)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from distdbg.shrink.checkpoint.layer_names import all_renumbered, numbered_prefixes, renumbered
-from distdbg.shrink.checkpoint.megatron_stages import stack_of
 from distdbg.shrink.checkpoint.stored_names import new_names
 from distdbg.shrink.probe.conversions import _in_order
 
@@ -28,5 +27,4 @@ def test_number_of_thousands_of_digits_is_no_layer() -> None:
     assert numbered_prefixes([long, "layers.1.w"]) == {"layers": {1}}
     assert all_renumbered(long, {"layers": [1]}) == [long]
     assert _in_order([long, "layers.10.w", "layers.9.w"]) == ["layers.9.w", "layers.10.w", long]
-    assert stack_of(f"decoder.{long}", None) is None
     assert new_names({long: long}, {"layers": [1]}).new == {long: [long]}

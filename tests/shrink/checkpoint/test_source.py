@@ -13,7 +13,7 @@ import pytest
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.checkpoint.config_file import code_and_config
 from distdbg.shrink.checkpoint.http_source import Server
-from distdbg.shrink.checkpoint.megatron_stages import TRACKER, iteration_of, shards_of
+from distdbg.shrink.checkpoint.megatron_arguments import TRACKER, iteration_of
 from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.checkpoint.pickled import PICKLED, pickled_files
 from distdbg.shrink.checkpoint.source import Folder
@@ -124,11 +124,10 @@ def test_trusted_code_is_in_the_folder(model: Path, tmp_path: Path, file: str, m
     code_and_config(Folder(model), tmp_path / "to", trust=True)
 
 
-def test_iterations_and_shards_of_megatron_are_in_the_folder(tmp_path: Path) -> None:
+def test_iterations_of_megatron_are_in_the_folder(tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "checkpoints"
-    for at in (outside / "iter_0000001" / "mp_rank_00", folder):
+    for at in (outside / "iter_0000001", folder):
         at.mkdir(parents=True)
-    (outside / "iter_0000001" / "mp_rank_00" / "model_optim_rng.pt").write_bytes(b"")
     (outside / "tracker").write_text("1")
     (folder / TRACKER).symlink_to(outside / "tracker")
     with pytest.raises(Refused, match=TRACKER):
@@ -138,9 +137,6 @@ def test_iterations_and_shards_of_megatron_are_in_the_folder(tmp_path: Path) -> 
     (folder / "iter_0000001").symlink_to(outside / "iter_0000001")
     with pytest.raises(Refused, match="iter_0000001"):
         iteration_of(folder)
-    (folder / "mp_rank_00").symlink_to(outside / "iter_0000001" / "mp_rank_00")
-    with pytest.raises(Refused, match="mp_rank_00"):
-        shards_of(folder, stages_first=True)
 
 
 @pytest.mark.slow

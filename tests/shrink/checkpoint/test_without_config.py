@@ -14,7 +14,7 @@ from distdbg.shrink.checkpoint.source import Folder
 @pytest.mark.parametrize(
     ("file", "remedy"),
     [
-        ("iter_0001000/mp_rank_00/model.pt", "latest_checkpointed"),
+        ("iter_0001000/mp_rank_00/model_optim_rng.pt", "--ckpt-convert-format torch_dist"),
         ("global_step10/mp_rank_00_model_states.pt", "DeepSpeed"),
         ("a.gguf", "GGUF"),
         ("other", "config.json"),
