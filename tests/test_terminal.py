@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from distdbg.terminal import in_colour, outlive_terminal
+from distdbg.terminal import in_colour, is_behind, outlive_terminal
 
 
 class Tty(io.StringIO):
@@ -23,6 +23,21 @@ class Tty(io.StringIO):
 def test_colours_are_for_terminals_that_want_them(monkeypatch, stream, said, shown):
     monkeypatch.setenv("NO_COLOR", said)
     assert in_colour(stream) is shown
+
+
+def test_reader_that_stops_reading_delays_no_print(monkeypatch):
+    reader, writer = os.pipe()
+    first = os.fdopen(writer, "w")  # the interpreter keeps it, too
+    monkeypatch.setattr(sys, "stderr", first)
+    outlive_terminal()
+    lines = "".join(f"{i}\n" for i in range(100_000))  # 589 KB, and a pipe holds 64
+    print(lines, end="", file=sys.stderr, flush=True)
+    assert is_behind(sys.stderr)
+    with os.fdopen(reader) as file:
+        assert file.read(len(lines)) == lines
+    assert not is_behind(sys.stderr, within_s=10)
+    print("nobody reads this", file=sys.stderr, flush=True)
+    assert not is_behind(sys.stderr, within_s=10)
 
 
 def test_a_closed_window_costs_the_output_alone(monkeypatch):

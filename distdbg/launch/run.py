@@ -21,6 +21,7 @@ from distdbg.launch.io.journal import Journal
 from distdbg.launch.live.console import Console, Show
 from distdbg.launch.live.explain import explain
 from distdbg.launch.live.on_finding import tell_finding
+from distdbg.launch.live.readers import show_rest, wait_for_readers
 from distdbg.launch.live.remarks import BlockedRestart, LintInPassing, Remarks
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView
@@ -53,7 +54,9 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     record = job_record(run, settings.name or run.id, plan)
     write_job(run, record, disk)
     try:
-        nodes, hang = _follow(settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk))
+        nodes, hang, wait = _follow(
+            settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk)
+        )
     except CannotStart as error:
         journal.note(NotStarted(because=error.message))
         disk.close(5.0)
@@ -76,14 +79,16 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
             say_profiles(run)
         if settings.on_finding and report.findings:
             tell_finding(settings.on_finding, run.report_json)
+    wait()
     return code
 
 
 def _follow(
     settings: JobSettings, plan: Plan, run: RunDir, journal: Journal, find_facts: Callable[[], threading.Thread]
-) -> tuple[Nodes, HangWatch]:
+) -> tuple[Nodes, HangWatch, Callable[[], None]]:
     """From the start to the last agent's end, through every restart of a hung job: the nodes as they were at last,
-    and what was done about hangs. `find_facts` runs while the ranks start."""
+    what was done about hangs, and a function that waits for the reader of the output. `find_facts` runs while the ranks
+    start."""
     state = RunState()
     live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     view = LiveView(state, run.id) if live else PlainView(state)
@@ -134,12 +139,11 @@ def _follow(
             if hang.ended != "restart":
                 break
             nodes = start(state.attempt + 1)
-        if not console.close(show=view.tick):
-            view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
+        show_rest(console, view)
     finally:
         view.close()
     facts.join(10.0)  # without the digests of the secrets no bundle is written elsewhere
-    return nodes, hang
+    return nodes, hang, lambda: wait_for_readers(console, view)
 
 
 def _start_lines(plan: Plan, run: RunDir) -> list[str]:

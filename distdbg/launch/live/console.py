@@ -7,8 +7,7 @@ in one thread. The launcher only asks. Nothing is lost when the terminal is slow
 from __future__ import annotations
 
 import contextlib
-import os
-import select
+import sys
 import threading
 import time
 from collections import deque
@@ -21,12 +20,15 @@ from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFoll
 from distdbg.collect.runs.log_reader import Chunk, LogLine
 from distdbg.evidence.logs.lines import coloured, last_state, rank_prefix
 from distdbg.rundir import RunDir
+from distdbg.terminal import is_behind, write_all
 
 Show = Literal["none", "all"] | Sequence[int]
 
 _MOST_LINES = 500  # waiting for the live view
 #: Where nothing came for so long, or where a look takes long, looks are rarer by that.
 _SILENT_S, _RARER = 3.0, 10
+#: A disk or a reader that takes nothing for so many seconds at the end of the job is not waited for with the report.
+_STALLED_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Console:
         self._partial: list[ShownLine] = []
         self._finishing = False
         self._given_up = False
+        #: the thread waits for the reader of the output, or for the live view
+        self._is_full = False
         self._moved = time.monotonic()
         self._thread: threading.Thread | None = None
         if ranks is None or ranks:
@@ -77,6 +81,8 @@ class Console:
 
     def poll(self) -> Shown:
         """New lines for a live view; empty where the console writes by itself. Never waits for a disk or a terminal."""
+        if is_behind(sys.stderr):  # a terminal that was stopped (Ctrl-S): the lines wait here
+            return Shown()
         with self._lock:
             shown = Shown(list(self._lines), list(self._partial))
             self._lines.clear()
@@ -84,11 +90,12 @@ class Console:
             return shown
 
     def close(
-        self, stalled: float = 2.0, longest: float = 60.0, show: Callable[[Shown], None] = lambda _: None
+        self, stalled: float = _STALLED_S, longest: float = 60.0, show: Callable[[Shown], None] = lambda _: None
     ) -> bool:
         """Show what is left, when the agents are gone; a live view's `show` gets what `poll` would give.
 
-        False where nothing moved for `stalled` seconds, or the whole took `longest`: the rest stands in the logs.
+        False where nothing moved for `stalled` seconds, or the whole took `longest`: the rest stands in the logs, and
+        `finish` waits for a reader that does not read.
         """
         if self._thread is None:
             return True
@@ -101,10 +108,23 @@ class Console:
             show(self.poll())
             now = time.monotonic()
             if now - self._moved > stalled or now - began > longest:
-                self._given_up = True
                 return False
         show(self.poll())
         return True
+
+    @property
+    def waits_for_reader(self) -> bool:
+        """Whether the reader of the output has not taken the last part, so that more is to come."""
+        return self._thread is not None and self._thread.is_alive() and self._is_full
+
+    def finish(self, ended: Callable[[], bool], show: Callable[[Shown], None] = lambda _: None) -> None:
+        """After `close`: wait until the reader has taken the rest, has gone, or `ended()`. A disk is not waited for."""
+        while self._thread is not None and self._thread.is_alive() and not ended():
+            if not self._is_full and time.monotonic() - self._moved > _STALLED_S:
+                break
+            self._thread.join(0.05)
+            show(self.poll())
+        self._given_up = True
 
     # -- the thread -----------------------------------------------------------------------------------------
 
@@ -148,7 +168,9 @@ class Console:
         for line in lines:
             with self._lock:
                 while len(self._lines) >= _MOST_LINES and not self._given_up:
+                    self._is_full = True
                     self._lock.wait(0.1)
+                self._is_full = False
                 self._lines.append(ShownLine(line.rank, line.stream, self._text(line.rank, line.data)))
                 self._moved = time.monotonic()
 
@@ -166,10 +188,10 @@ class Console:
 
     def _write(self, target: int, data: bytes) -> None:
         """All of it, however slowly."""
-        view = memoryview(data)
-        while view and not self._given_up:
-            try:
-                view = view[os.write(target, view[:4096]) :]  # a stopped terminal takes little at a time
-                self._moved = time.monotonic()
-            except BlockingIOError:  # noqa: PERF203 -- somebody made the descriptor non-blocking, and it is full
-                select.select([], [target], [], 0.1)
+        self._is_full = True
+        write_all(target, data, self._goes_on)
+        self._is_full = False
+
+    def _goes_on(self) -> bool:
+        self._moved = time.monotonic()
+        return not self._given_up

@@ -18,10 +18,11 @@ from typing import Any, Literal, Protocol
 from distdbg.collect.runs.run_tail import FileTail, RunTail
 from distdbg.errors import EXIT_LOST
 from distdbg.launch.live.console import Console, Show, Shown
+from distdbg.launch.live.readers import show_rest, wait_for_readers
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView
 from distdbg.rundir import RunDir
-from distdbg.terminal import outlive_terminal
+from distdbg.terminal import LAST_WORDS_S, is_behind, outlive_terminal
 
 _TURN_S = 0.1
 _LOOK_AT_NODES_S = 1.0
@@ -83,11 +84,15 @@ class Following:
                     return EXIT_LOST
                 self._read()
                 self._show(self._log.rest())
-                self._console.close(show=self._draw)
-                return self._end(standing)
+                show_rest(self._console, self._view)
+                code = self._end(standing)
+                before = len(self._signals)
+                wait_for_readers(self._console, self._view, lambda: len(self._signals) > before)
+                return code
         finally:
             self._view.close()
             self._job.close()
+            is_behind(sys.stderr, within_s=LAST_WORDS_S)
 
     def _follow(self) -> JobStanding | None:
         """Follow the job until it is over; None where the user stops before."""

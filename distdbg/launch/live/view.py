@@ -11,7 +11,7 @@ from distdbg.launch.live.console import Shown
 from distdbg.launch.live.state import RankState, RunState
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
-from distdbg.terminal import unguarded
+from distdbg.terminal import is_behind, unguarded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,6 +38,9 @@ class PlainView:
         if now - self._last >= _PLAIN_EVERY_S:
             self._last = now
             self.say(f"{summary(self._state)}, {_clock(now - self._started)}")
+
+    def print_lines(self, _shown: Shown) -> None:
+        pass
 
     def say(self, text: str) -> None:
         print(f"distdbg: {text}", file=self._out, flush=True)
@@ -69,16 +72,22 @@ class LiveView:
         self._live.start()
 
     def tick(self, shown: Shown) -> None:
-        """Lines of the shown ranks go above the table."""
-        from rich.text import Text
-
-        for line in shown.lines:
-            self._console.print(Text.from_ansi(coloured(line.data)), soft_wrap=True)
+        """Lines of the shown ranks go above the table. A terminal that was stopped (Ctrl-S) is not drawn on."""
+        self.print_lines(shown)
+        if is_behind(sys.stderr):
+            return
         self._partial = [line.data for line in shown.partial]
         now = time.monotonic()
         if now - self._last >= _DRAW_EVERY_S:
             self._last = now
             self._live.update(self._render(), refresh=True)
+
+    def print_lines(self, shown: Shown) -> None:
+        """Also after `close`."""
+        from rich.text import Text
+
+        for line in shown.lines:
+            self._console.print(Text.from_ansi(coloured(line.data)), soft_wrap=True)
 
     def say(self, text: str) -> None:
         self._console.print(f"distdbg: {clean(text)}", markup=False)

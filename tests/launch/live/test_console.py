@@ -128,7 +128,9 @@ def test_a_stopped_terminal_holds_the_launcher_up_for_no_longer_than_asked(tmp_p
     began = time.monotonic()
     console.poll()
     assert time.monotonic() - began < 0.05
-    assert not console.close(stalled=0.3) and time.monotonic() - began < 1.0
+    assert not console.close(stalled=0.3) and time.monotonic() - began < 1.0 and console.waits_for_reader
+    asked = iter((False, True))
+    console.finish(lambda: next(asked))  # Ctrl-C
     termios.tcflow(side, termios.TCOON)
     os.close(main)
     console._thread.join(5)
@@ -154,3 +156,20 @@ def test_a_descriptor_that_somebody_made_non_blocking_gets_every_byte(tmp_path: 
     written.say(0, noise, 1)
     console = Console(written.run, [0], out=out.out, err=err.out)
     assert console.close() and out.close() == noise
+
+
+def test_reader_that_reads_late_gets_all_of_it(tmp_path: Path) -> None:
+    end, out = os.pipe()
+    written = WrittenRun(tmp_path)
+    written.say(0, b"x" * 300_000, 1)
+    console = Console(written.run, [0], out=out, err=out)
+    assert not console.close(stalled=0.3) and console.waits_for_reader
+    ending = threading.Thread(target=console.finish, args=(lambda: False,))
+    ending.start()
+    taken = 0
+    while taken < 300_000:
+        taken += len(os.read(end, 30_000))
+    ending.join(10)
+    assert not ending.is_alive() and not console.waits_for_reader
+    os.close(end)
+    os.close(out)
