@@ -135,9 +135,15 @@ def _explains(root: Finding, other: Finding) -> bool:
     # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
     # So did a device that failed: CUDA's error on its ranks is how they noticed.
     # Where a rank hangs while it handles an exception, in a `finally` say, it came there by that exception.
-    handles = root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and other.cause_class is CauseClass.STUCK
-    from_here = root.id in _NODES_GONE or (root.id == _DEVICE and other.id == "cuda-error") or handles
+    hangs = other.cause_class is CauseClass.STUCK
+    took_down = root.id in _NODES_GONE and not (hangs and _is_earlier(other, root))
+    handles = root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and hangs
+    from_here = took_down or (root.id == _DEVICE and other.id == "cuda-error") or handles
     return from_here and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+
+
+def _is_earlier(finding: Finding, other: Finding) -> bool:
+    return finding.first_seen is not None and other.first_seen is not None and finding.first_seen < other.first_seen
 
 
 def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:

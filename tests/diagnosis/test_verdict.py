@@ -51,6 +51,13 @@ def test_a_rank_hangs_because_of_the_exception_that_it_handles():
     assert [f.explained_by for f in explain(order([raised, *hangs]))] == [None, "raised", None]
 
 
+def test_node_that_is_lost_later_does_not_explain_a_hang():
+    lost = finding("node-lost", CauseClass.KILLED_OR_OOM, 9.0, ranks=(0, 1))
+    hangs = [finding(name, CauseClass.STUCK, t, ranks=(1,)) for name, t in (("before", 2.0), ("after", 9.5))]
+    explained = {f.id: f.explained_by for f in explain(order([lost, *hangs]))}
+    assert explained == {"node-lost": None, "before": None, "after": "node-lost"}
+
+
 @pytest.mark.parametrize("before", [212, 480])
 def test_secret_is_masked_before_a_long_line_is_cut(tmp_path, before):
     """Only a digest of it is known, which no part of it has."""
