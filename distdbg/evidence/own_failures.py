@@ -5,13 +5,14 @@ The registry of `protocol/` says which records tell of a failure. A rule is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distdbg.evidence.jsonl import rank as rank_number
 from distdbg.evidence.run import NodeRecord, RankRecord
 from distdbg.model import Unknown, fold_ranks
 from distdbg.protocol import events, facts
+from distdbg.protocol.agent_events import LogLost
 from distdbg.protocol.message import Lost
 
 #: A broken worker may tell of a failure in each step: more are counted only.
@@ -39,7 +40,7 @@ def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launc
         for lost in rank.failures:
             add(lost, "rank", rank.rank)
     for node in nodes:
-        for _, event in node.events:
+        for event in _sum_lost_output(node.events):
             if (of_node := events.failure_of(event)) is not None:
                 named = rank_number(event.get("rank"))
                 add(of_node, *(("node", node.node_rank) if named is None else ("rank", named)))
@@ -51,6 +52,22 @@ def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launc
         rest = Unknown(f"what {len(unknowns) - _MOST:,} more failures of distdbg cost", f"only {_MOST} are listed")
         unknowns = [*unknowns[:_MOST], rest]
     return tuple(unknowns)
+
+
+def _sum_lost_output(lines: _Lines) -> Iterator[Mapping[str, Any]]:
+    """The events of a node; of each stream of a rank one loss, with the bytes of all and the last reason."""
+    bytes_lost: dict[tuple[object, object], int] = {}
+    newest = {}
+    for line, loss in LogLost.among(lines):
+        stream = loss.rank, loss.stream
+        bytes_lost[stream] = bytes_lost.get(stream, 0) + (loss.bytes or 0)
+        newest[line] = stream
+    last = {stream: line for line, stream in newest.items()}
+    for line, event in lines:
+        if (summed := newest.get(line)) is None:
+            yield event
+        elif last[summed] == line:
+            yield {**event, "bytes": bytes_lost[summed]}
 
 
 def _unknown(key: _Key, who: set[int]) -> Unknown:

@@ -30,6 +30,7 @@ from distdbg.launch.watch.hang import HangWatch, close_look_after, hang_lines
 from distdbg.launch.watch.straggler_watch import StragglerWatch
 from distdbg.launch.watch.write_delay import WriteDelay
 from distdbg.model import fold_ranks, unfold_ranks
+from distdbg.protocol.agent_events import WriteRefused
 from distdbg.protocol.chosen_ranks import KEY as CHOSEN_RANKS
 from distdbg.protocol.chosen_ranks import chosen_ranks
 from distdbg.protocol.launcher_events import AgentsGone, Finished, Launched, NotStarted, ReportFailed
@@ -93,7 +94,7 @@ def _follow(
     live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     view = LiveView(state, run.id) if live else PlainView(state)
     hang = HangWatch(settings, run, state, journal, view)
-    stragglers, remarks = StragglerWatch(journal), Remarks()
+    stragglers, remarks = StragglerWatch(journal), Remarks(os.path.relpath(run.path))
     blocked = BlockedRestart(settings.torchrun.get("max-restarts", ""))
     # on this machine it is no file system that takes its time
     showing = WriteDelay(run, journal, view.say if plan.place.remote else lambda _sentence: None)
@@ -103,6 +104,8 @@ def _follow(
         journal.begin_attempt(state.attempt)
         if sentence := remarks.on(event):
             view.say(sentence)
+        if event.get("event") == WriteRefused.spec.name and event.get("at_end"):  # its own record does not have it
+            journal.note(WriteRefused.from_record(event))
         showing.hear(node_rank, event)
         hang.hear(node_rank, event)
         stragglers.hear(event, state.ranks)
@@ -126,7 +129,8 @@ def _follow(
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
 
     def turn() -> None:
-        for remark in (*lint.remarks(), blocked.look(state)):
+        refused = remarks.on_disk(*journal.refusal) if journal.refusal is not None else ""
+        for remark in (*lint.remarks(), blocked.look(state), refused):
             if remark:
                 view.say(remark)
         showing.tick()

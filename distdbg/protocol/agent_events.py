@@ -32,6 +32,15 @@ class LogLost(Event, name="log-lost", by="agent", lost="{bytes} bytes of {stream
     because: str
 
 
+class WriteRefused(Event, name="write-refused", by="agent", lost="{path}", because="{because}", only_if="at_end"):
+    """The file system does not take a file of the run directory. It is tried again every second; with `at_end` it was
+    refused to the end."""
+
+    path: str
+    because: str
+    at_end: bool = False
+
+
 class MetricsNotWritten(
     Event, name="metrics-not-written", by="agent", lost="the metrics file in {folder}", because="{because}"
 ):

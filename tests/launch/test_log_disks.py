@@ -54,6 +54,8 @@ def test_a_run_on_a_disk_of_1_mb_succeeds_and_says_what_was_lost(
     options = ["--nproc-per-node", "2", "--run-dir", folder / "run", "--show-ranks", "none"]
     done = distdbg("launch", *options, script, env=environment)
     assert done.code == 0, done
+    (said,) = [line for line in done.err.splitlines() if "cannot be written" in line]
+    assert "the stdout of rank " in said and because in said and "The job goes on" in said
     run = RunDir(folder / "run")
     [node] = run.attempt(1).nodes()
     events = [json.loads(line) for line in node.events.read_text().splitlines()]
@@ -65,7 +67,11 @@ def test_a_run_on_a_disk_of_1_mb_succeeds_and_says_what_was_lost(
     for rank, files in run.attempt(1).ranks().items():
         assert lost[rank] == 10_000_000 - files.stdout.stat().st_size > 0
         assert json.loads(files.exit.read_text())["exit_code"] == 0
-    assert json.loads(run.report_json.read_text())["outcome"] == "succeeded"
+    report = json.loads(run.report_json.read_text())
+    assert report["outcome"] == "succeeded"
+    assert sorted(unknown["what"] for unknown in report["unknown"]) == sorted(
+        f"{count} bytes of stdout of rank {rank}" for rank, count in lost.items()
+    )
     first = min(lost, key=lost.__getitem__)  # it may have taken all the room
     shown = distdbg("logs", folder / "run", "--rank", first)
     assert shown.out.startswith("0" * 99) and f"{lost[first]} bytes of rank {first}'s stdout are missing" in shown.err
@@ -139,10 +145,13 @@ def test_run_directory_that_becomes_read_only(tmp_path: Path, code: int) -> None
             assert launch.poll() is None
             time.sleep(0.05)
         disk.make_read_only()
+        assert launch.stdout is not None
+        said = next(line for line in launch.stdout if "cannot be written" in line)  # while the job runs
         (tmp_path / "go").touch()
         shown, _ = launch.communicate(timeout=60)
         later = subprocess.run([*line[:3], "report", str(run)], capture_output=True, text=True)
     assert launch.returncode == (1 if code else 0), shown  # torchrun's
+    assert ".jsonl cannot be written: Read-only file system. The job goes on" in said, said
     assert "cannot be written (" in shown and f"no report; exit code {launch.returncode} is torchrun's" in shown, shown
     assert "still running" not in shown + later.stdout and "failed" not in later.stdout, later.stdout
     told = " ".join(later.stdout.split())

@@ -135,6 +135,7 @@ class Agent:
         self.watch.complete(exit_code)
         self.watch.attempt_bounds.end(failed=exit_code != 0)
         self.node.event(events.TorchrunExited(exit_code=exit_code, reported=self.watch.reported()))
+        self.watch.report_refusal(at_end=True)
         code = shell_code(exit_code)
         if self.exporter is not None:
             self.exporter.close()

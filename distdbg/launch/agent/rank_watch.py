@@ -74,7 +74,7 @@ class RankWatch:
         self.attempt_bounds = AttemptBounds(node)
         self._is_stopping = False
         self.connections = RankConnections(loop, node, lambda: self.ranks, self._start_attempt)
-        self._holding = False
+        self._holding = self._refusal_reported = False
         self.death_dumps = DeathDumps(loop, node)
         self._last_metrics_file = self._phases_sent = float("-inf")
         self.gpus: GpuWatch | None = None
@@ -183,6 +183,7 @@ class RankWatch:
                 lambda uuid, xid, ranks: self._node.event(events.GpuXid(uuid=uuid, xid=xid, ranks=ranks)),
             )
             self.gpus.start()
+        self.report_refusal(at_end=False)
         metrics = [rank.metrics() for rank in self.ranks.values()]
         record = events.Metrics(ranks=metrics, more={}).record(time.time())
         if self._node.launcher is not None:
@@ -211,6 +212,13 @@ class RankWatch:
             processes.kill(rank.pid or 0, number)
         name = signal.Signals(number).name
         self._node.event(events.Signalled(signal=name, to=[r.rank for r in given], without_handler=without))
+
+    def report_refusal(self, *, at_end: bool) -> None:
+        """Report once while the ranks run, and at the end, that the run directory takes no records."""
+        refusal = self._node.disk.refusal
+        if refusal is not None and (at_end or not self._refusal_reported):
+            self._refusal_reported = True
+            self._node.event(events.WriteRefused(path=str(refusal[0]), because=refusal[1], at_end=at_end))
 
     def _log_lost(self, rank: int, stream: str, count: int, because: str) -> None:
         self._node.event(events.LogLost(rank=rank, stream=stream, bytes=count, because=because))

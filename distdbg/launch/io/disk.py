@@ -125,6 +125,12 @@ class DiskWriter:
         with self._changed:
             return dict(self._lost)
 
+    @property
+    def refusal(self) -> tuple[Path, str] | None:
+        """The first small thing that the file system does not take now, and why."""
+        with self._changed:
+            return next(iter(self._refused.items()), None)
+
     def why_refused(self, path: Path) -> str:
         """Why the file system does not take the last small thing for `path`; empty if it has taken it."""
         with self._changed:

@@ -22,6 +22,12 @@ class Journal:
         self._disk = disk
         self._attempt = 0
 
+    @property
+    def refusal(self) -> tuple[str, str] | None:
+        """The first file of the launcher that the file system does not take now, and why."""
+        refusal = self._disk.refusal
+        return (str(refusal[0]), refusal[1]) if refusal is not None else None
+
     def begin_attempt(self, number: int) -> None:
         """Mark the events that follow as those of this attempt, if it is newer than the last one."""
         if number > self._attempt:

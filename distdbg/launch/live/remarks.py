@@ -20,16 +20,19 @@ _STOPPED = {
     "rank-continued": "rank {rank} goes on",
 }
 _CLOSED = "py-spy may not sample the ranks, so a rank that hangs must write its stack itself: "
+_REFUSED = "{what} cannot be written: {because}. The job goes on without it"
 _MOST = 3
 #: Seconds that torchrun may take to start the ranks again, or to end.
 _BLOCKED_S = 15.0
 
 
 class Remarks:
-    """`on` takes every event of every agent."""
+    """`on` takes every event of every agent. `run_path` is the run directory, as it is shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_path: str) -> None:
+        self._run_path = run_path
         self._refusals: set[str] = set()
+        self._disk_was_named = False
 
     def on(self, event: Mapping[str, Any]) -> str:
         """A sentence, or nothing. One that is true of all nodes is shown once."""
@@ -39,7 +42,18 @@ class Remarks:
         if name == "rungs" and because and because not in self._refusals:
             self._refusals.add(because)
             return _CLOSED + because
+        if name == "write-refused":
+            return self.on_disk(str(event.get("path")), because)
+        if name == "log-lost":
+            return self.on_disk(f"the {event.get('stream')} of rank {event.get('rank')} in {self._run_path}", because)
         return ""
+
+    def on_disk(self, what: str, because: str) -> str:
+        """A sentence about the first file that could not be written; the report lists all that is missing."""
+        if self._disk_was_named:
+            return ""
+        self._disk_was_named = True
+        return _REFUSED.format(what=what, because=because)
 
 
 class BlockedRestart:

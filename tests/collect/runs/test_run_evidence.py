@@ -156,7 +156,8 @@ def test_what_had_no_room_is_unknown(run):
 
 
 def test_log_lost_is_unknown(run):
-    run.event(0, "log-lost", t=5, rank=1, stream="stdout", bytes=123, because="No space left on device")
+    run.event(0, "log-lost", t=5, rank=1, stream="stdout", bytes=100, because="the file system is full")
+    run.event(0, "log-lost", t=6, rank=1, stream="stdout", bytes=23, because="No space left on device")
     assert ("123 bytes of stdout of rank 1", "No space left on device") in [
         (u.what, u.because) for u in run.evidence().unknown
     ]
