@@ -32,12 +32,12 @@ BUDGETS = {
     "diagnosis": Budget(13_220, 10_000),
     "worker": Budget(11_630, 9_500),
     "shrink": Budget(11_290, 7_500),
-    "lint": Budget(12_060, 6_000),
+    "lint": Budget(10_990, 6_000),
     "collect": Budget(7_500, 6_500),
     "report": Budget(4_920, 4_300),
     "cli": Budget(4_300, 3_700),
     "rehearse": Budget(2_600, 900),
-    "others": Budget(7_000, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
+    "others": Budget(6_855, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
 }
 
 

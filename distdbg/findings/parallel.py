@@ -14,10 +14,6 @@ ENTRIES = (
         "on the same kind of device; three times at one line. Who opened the outer one does not matter.",
         remedy="Give both the same dtype, or leave the inner one out.",
         source="https://docs.pytorch.org/docs/stable/amp.html#torch.autocast",
-        lint=LintDoc(
-            how_seen="Two regions whose dtypes are certain, one of which is entered inside the other, in one function "
-            "or through calls.",
-        ),
     ),
     FindingDoc(
         id="checkpoint-module-prefix",
@@ -106,37 +102,6 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
-        id="gather-object-of-tensors",
-        severity="info",
-        title="tensors sent between ranks as pickled objects",
-        meaning="gather_object, all_gather_object and broadcast_object_list pickle what they send: a tensor is "
-        "copied to the host, pickled, sent as bytes and unpickled on every receiver. A state_dict is in host memory "
-        "several times over, and on the GPU again where NCCL carries the bytes.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Send tensors with all_gather, gather or broadcast, or torch.distributed.checkpoint for a state_dict; "
-        "keep objects for names and numbers.",
-        source="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.gather_object",
-        lint=LintDoc(
-            how_seen="A collective of objects is given a state_dict (a warning), or what torch.cat, torch.stack or "
-            "another constructor of torch returned (info).",
-        ),
-    ),
-    FindingDoc(
-        id="device-ids-on-cpu",
-        severity="warning",
-        title="DDP with device_ids for a model on the CPU",
-        meaning="device_ids say on which GPU the model is. DDP raises ValueError where they are given and the "
-        "parameters are on the CPU.",
-        how_seen="By lint alone: `distdbg launch` reports the exception that follows as rank-exception.",
-        remedy="Leave device_ids out on the CPU (`device_ids=[local_rank] if cuda else None`), or move the model "
-        "first.",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-        lint=LintDoc(
-            how_seen="DistributedDataParallel gets device_ids in a file that starts gloo or MPI and neither names "
-            "a GPU nor moves anything.",
-        ),
-    ),
-    FindingDoc(
         id="gradients-summed",
         severity="warning",
         title="gradients summed over the ranks, and not divided",
@@ -203,9 +168,6 @@ ENTRIES = (
         "the message of the exception that it ends with.",
         remedy="Call torch.cuda.set_device(local_rank) first, and pass device_ids=[local_rank].",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
-        lint=LintDoc(
-            how_seen="A model on `cuda` is wrapped without device_ids over NCCL, and the file never chooses a device.",
-        ),
     ),
     FindingDoc(
         id="fsdp-dtype-mismatch",
@@ -220,14 +182,6 @@ ENTRIES = (
         remedy="Give FSDP the model in float32 and param_dtype=torch.bfloat16, reduce_dtype=torch.float32; or, to "
         "train in half precision throughout, give it inputs of that type and leave the policy out.",
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.MixedPrecisionPolicy",
-        lint=LintDoc(
-            title="mixed precision over a model of half precision",
-            how_seen="A variable is made bfloat16 or float16 (.bfloat16(), .half(), .to(dtype), from_pretrained with "
-            "a dtype) and never float32 again, and is sharded with a policy whose param_dtype is the same "
-            "and that asks for no other type.",
-            remedy="Leave the model in float32; or, to train in half precision throughout, give it inputs of that "
-            "type and leave the policy out. reduce_dtype=torch.float32 makes it of use.",
-        ),
     ),
     FindingDoc(
         id="fsdp-layer-left-out",
@@ -240,13 +194,6 @@ ENTRIES = (
         "not.",
         remedy="Call fully_shard on each of the layers before the root, or let the policy name the layer's class.",
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-        lint=LintDoc(
-            title="some layers are left out of the sharding",
-            how_seen="fully_shard is called in a loop over layers[:-1], layers[1:] or the like, and nothing else in "
-            "the file takes one out of a list by a number that could be theirs.",
-            remedy="Go over all layers; keep the last one gathered with reshard_after_forward=False where that was "
-            "meant.",
-        ),
     ),
     FindingDoc(
         id="fsdp-single-unit",
@@ -259,11 +206,6 @@ ENTRIES = (
         "million, though the model has layers of one kind in a row.",
         remedy="Call fully_shard on each layer before the root, or give FSDP a policy that names the layer's class.",
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-        lint=LintDoc(
-            title="FSDP with the whole model as one unit",
-            how_seen="The file wraps one model, once, without an auto_wrap_policy and with no wrapped layer inside it.",
-            remedy="Wrap each block as well: an auto_wrap_policy, or fully_shard(block) before fully_shard(model).",
-        ),
     ),
     FindingDoc(
         id="full-state-dict-gather",
@@ -279,15 +221,6 @@ ENTRIES = (
         "FullStateDictConfig(offload_to_cpu=True, rank0_only=True). Or save shards: "
         "torch.distributed.checkpoint.",
         source="https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict.StateDictOptions",
-        lint=LintDoc(
-            severity="info",
-            title="the whole model is gathered on every GPU",
-            how_seen="FSDP is asked for a full state dict without offload_to_cpu, or get_model_state_dict and its "
-            "like for full_state_dict=True without cpu_offload. How large the model is, the source does not "
-            "say.",
-            remedy="FullStateDictConfig(offload_to_cpu=True, rank0_only=True), StateDictOptions(full_state_dict=True, "
-            "cpu_offload=True), or save shards with torch.distributed.checkpoint.",
-        ),
     ),
     FindingDoc(
         id="loss-outside-autocast",
@@ -300,13 +233,6 @@ ENTRIES = (
         "number of half precision, as it never does under autocast; three backwards in a row.",
         remedy="Compute the loss within the same `with torch.autocast(…):`, or of outputs.float().",
         source="https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32",
-        lint=LintDoc(
-            title="the loss is computed outside of autocast",
-            how_seen="The output of a model is computed under autocast; after it, outside, cross_entropy or "
-            "nll_loss takes that output unchanged, and its result goes backward. Losses that the target's "
-            "type converts back to float32, such as mse_loss, are not reported.",
-            remedy="Compute the loss under the same autocast, or from output.float().",
-        ),
     ),
     FindingDoc(
         id="mixed-devices",
@@ -320,14 +246,6 @@ ENTRIES = (
         "where that very forward raised an error about devices that ended the script.",
         remedy="Move all that the forward gets: inputs.to(device), mask.to(device).",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
-        lint=LintDoc(
-            how_seen="In a loop over batches, one name of the batch is moved by .cuda() or .to(device), and another "
-            "is handed to a loss of torch.nn and never moved; nothing else happens to it. Or the object of a "
-            "class is moved, and its forward computes with its argument and a tensor that __init__ made and "
-            "nothing moves.",
-            remedy="Move both: inputs, targets = inputs.to(device), targets.to(device). Register what belongs to a "
-            "module: self.register_buffer(name, tensor, persistent=False).",
-        ),
     ),
     FindingDoc(
         id="no-sync-at-step",

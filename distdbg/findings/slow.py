@@ -4,21 +4,6 @@ from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (
     FindingDoc(
-        id="loader-workers-restarted",
-        severity="info",
-        title="workers of a loader started anew for each short epoch",
-        meaning="Without persistent_workers a DataLoader ends its workers at the end of an epoch and starts them "
-        "at the next: each imports the script's modules and copies the data set. Where an epoch takes seconds, the "
-        "GPU waits for that each time.",
-        how_seen="By lint alone: `distdbg launch` reports the waits as data-starved.",
-        remedy="Pass persistent_workers=True to the DataLoader.",
-        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
-        lint=LintDoc(
-            how_seen="A loop over epochs reads a DataLoader that has num_workers and no persistent_workers, of a "
-            "data set that is known to be small (MNIST, CIFAR, TensorDataset, …).",
-        ),
-    ),
-    FindingDoc(
         id="alloc-in-loop",
         severity="warning",
         title="each step allocates what could have been kept",
@@ -255,12 +240,5 @@ ENTRIES = (
         remedy="DataLoader(pin_memory=True) with `.to(device, non_blocking=True)`; make on the device what need not "
         "come from the host: torch.zeros(..., device=device).",
         source="https://pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
-        lint=LintDoc(
-            severity="info",
-            title="what never changes is copied to the GPU on every step",
-            how_seen="Inside a loop over batches, below no `if`, `.to(device)` or `.cuda()` of a tensor that torch "
-            "makes there from constants, or made once before the loop and that nothing in it changes.",
-            remedy="Move it before the loop, or make it on the device: torch.zeros(..., device=device).",
-        ),
     ),
 )

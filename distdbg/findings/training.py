@@ -189,21 +189,6 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
-        id="batch-times-ranks",
-        severity="warning",
-        title="a rank's batch is multiplied by the number of ranks",
-        meaning="DistributedSampler gives each rank its own share of the data, so batch_size of a loader is the batch "
-        "of one rank. Multiplied by the number of ranks, each step sees batch_size times the ranks squared: an epoch "
-        "has fewer steps than the learning rate was tuned for, and memory runs out sooner.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Give the loader the batch of one rank; what is meant for all ranks is divided by their number.",
-        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
-        lint=LintDoc(
-            how_seen="A DataLoader whose sampler is a DistributedSampler has a batch_size that is multiplied by the "
-            "number of ranks, directly or in the variable that it is given.",
-        ),
-    ),
-    FindingDoc(
         id="loader-lengths-differ",
         severity="warning",
         title="the ranks' loaders have different lengths",
@@ -218,15 +203,6 @@ ENTRIES = (
         "lengths must differ, train within `with model.join():` or stop after as many steps as the shortest "
         "rank has.",
         source="https://docs.pytorch.org/tutorials/advanced/generic_join.html",
-        lint=LintDoc(
-            severity="info",
-            title="the ranks' loaders may have different lengths",
-            how_seen="The data of a loader that a DDP or FSDP model is trained from is a slice, a range or an islice "
-            "that begins at the rank and goes on by the number of ranks, and nothing makes the ranks' shares "
-            "equal.",
-            remedy="Cut or pad first: `samples[: len(samples) // world_size * world_size]`, or let DistributedSampler "
-            "do it; where lengths must differ, train within `with model.join():`.",
-        ),
     ),
     FindingDoc(
         id="loss-never-changes",
@@ -364,14 +340,9 @@ ENTRIES = (
         title="one parameter belongs to two groups",
         meaning="`'layer.1' in 'layer.10.weight'` is true. Learning rates that are given by layer then go to the "
         "wrong layers, or torch refuses the groups.",
-        how_seen="An optimizer's groups are chosen by whether a parameter's name holds a text that ends with a loop's "
-        "counter, which may be 10 or more; the first that fits is taken, or all are.",
+        how_seen="By the error that torch raises: a parameter appears in more than one group.",
         remedy='End the text with what follows the number: f"layer.{i}.".',
         source="https://docs.pytorch.org/docs/stable/optim.html#per-parameter-options",
-        lint=LintDoc(
-            how_seen="An optimizer's groups are chosen by whether a parameter's name holds a text that ends with a "
-            "loop's counter, which may be 10 or more; the first that fits is taken, or all are.",
-        ),
     ),
     FindingDoc(
         id="params-not-optimized",
@@ -406,15 +377,6 @@ ENTRIES = (
         remedy="Look at where the forward leaves these parameters out; freeze with requires_grad_(False), or remove, "
         "what is not to be trained.",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#setting-requires-grad",
-        lint=LintDoc(
-            severity="warning",
-            title="a layer that nothing uses, under DDP or FSDP",
-            how_seen="A script that wraps a model in DDP or FSDP makes an object of a class whose __init__ assigns a "
-            "layer of torch.nn to an attribute, and the attribute's name is nowhere else in any file "
-            "that was looked at.",
-            remedy="Take the layer out, or call it in forward. Where it is skipped on purpose on some steps: "
-            "find_unused_parameters=True.",
-        ),
     ),
     FindingDoc(
         id="scheduler-before-optimizer",
@@ -512,10 +474,6 @@ ENTRIES = (
         "to the end, or the schedule had made all the moves it was planned for.",
         remedy="Give the warm-up a few percent of the steps that the run will really make.",
         source="https://huggingface.co/docs/transformers/main_classes/optimizer_schedules",
-        lint=LintDoc(
-            how_seen="A schedule with warm-up is given two numbers that the file writes down, and the warm-up's is "
-            "not smaller than the run's.",
-        ),
     ),
     FindingDoc(
         id="clip-after-step",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from distdbg.lint.script.events import Events
 from distdbg.lint.script.kinds import PREPARED
@@ -18,6 +19,9 @@ from distdbg.lint.script.script import Script
 from distdbg.lint.script.values import ValueFlow
 from distdbg.lint.script.words import Needs
 from distdbg.model import Confidence, FindingDoc, Severity
+
+#: a stable rule runs by default, one of the preview if it is asked for
+Tier = Literal["stable", "preview"]
 
 
 @dataclass(frozen=True)
@@ -164,15 +168,20 @@ def _framework(name: str) -> str:
 class LintRule:
     """`doc` is the entry of the catalogue for the one id that its hits have.
 
-    `needs`: words without which it finds nothing. `unless`: what stands in a file of which it says nothing. `fixes`:
-    some of its hits have a fix. Its module has them as NEEDS, UNLESS and FIXES.
+    Its module has the others as NEEDS, UNLESS, FIXES and REAL_MISTAKES; the tier is told by the folder of the module.
     """
 
     doc: FindingDoc
+    #: words without which it finds nothing
     needs: Needs
     check: Callable[[Context], Iterable[Hit]]
+    #: text of a file of which the rule says nothing
     unless: re.Pattern[str] | None = None
+    #: some of its hits have a fix
     fixes: bool = False
+    tier: Tier = "stable"
+    #: number of mistakes of public repositories that are known with this id
+    real_mistakes: int = 0
 
     def hits(self, context: Context) -> list[Hit]:
         """`unless` is searched last: few files have hits, and a search of a text is slow."""

@@ -281,3 +281,33 @@ def test_findings_documents_every_id_of_lint() -> None:
 
     for doc in docs():
         assert CliRunner().invoke(cli, ["findings", doc.id]).exit_code == 0
+
+
+def test_rules_are_listed_with_tier_severity_fix_and_real_mistakes() -> None:
+    rows = [line.split() for line in lint("--rules").stdout.splitlines()[1:]]
+    assert ["missing-set-epoch", "stable", "warning", "yes", "30"] in rows
+    assert [row[0] for row in rows if row[1] == "preview"] == sorted(
+        ["checkpoint-not-atomic", "collective-in-handler", "gradients-summed", "work-not-waited"]
+    )
+    assert all(int(row[4]) > 0 for row in rows if row[1] == "stable")
+
+
+DROPPED_HANDLE = """\
+import torch.distributed as dist
+
+dist.all_reduce(x, async_op=True)
+"""
+
+
+def test_rule_of_the_preview_runs_if_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.py", DROPPED_HANDLE)
+    assert "work-not-waited" not in lint("--all", path).stdout
+    assert "work-not-waited" in lint("--preview", path).stdout
+    assert "work-not-waited" in lint("--select", "work-not-waited", path).stdout
+
+
+def test_id_of_removed_rule_can_be_ignored_and_not_selected(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.py", MISTAKE)
+    assert "missing-zero-grad" in lint("--ignore", "mixed-devices", path).stdout
+    error = lint("--select", "mixed-devices", path).exception
+    assert isinstance(error, DistdbgError) and error.exit_code == 2

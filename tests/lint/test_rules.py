@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from distdbg.lint import docs
+from distdbg.lint import all_rules, docs
 from distdbg.lint.linting import lint_text
 
 HERE = Path(__file__).parent
@@ -59,6 +60,15 @@ def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> N
     for doc in docs():
         names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]
         assert names.count("bad_") >= 1 and names.count("good") >= 2, doc.id
+
+
+def test_real_mistakes_of_a_rule_are_those_of_the_lists() -> None:
+    lists = ("", "_second", "_unseen", "_third", "_fourth", "_fifth", "_sixth")
+    paths = [HERE.parent.parent / "benchmarks" / f"lint_mistakes{name}.yaml" for name in lists]
+    known = Counter(re.findall(r"^  rule: (\S+)$", "\n".join(path.read_text() for path in paths), re.MULTILINE))
+    for rule in all_rules():
+        assert rule.real_mistakes >= known[rule.doc.id], rule.doc.id
+        assert (rule.tier == "stable") == (rule.real_mistakes > 0), rule.doc.id
 
 
 def test_every_rule_is_documented_in_full() -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--select", multiple=True, metavar="ID[,ID]", help="Check these findings only.")
 @click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not check these findings.")
 @click.option("--all", "everything", is_flag=True, help="Show findings of severity info, too.")
+@click.option("--preview", is_flag=True, help="Check for mistakes that no public repository is known to have had, too.")
+@click.option("--rules", "list_rules", is_flag=True, help="List all rules: tier, severity, fix, real mistakes.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Skip files and folders of this name.")
 @click.option(
     "--json",
@@ -63,6 +65,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     everything: bool,
+    preview: bool,
+    list_rules: bool,
     exclude: tuple[str, ...],
     form: str | None,
     fix: bool,
@@ -79,6 +83,9 @@ def command(  # noqa: PLR0917 -- click passes them by name
     """
     from distdbg.collect.files.sources import find_sources, settings_for, source_of
 
+    if list_rules:
+        _show_rules()
+        return
     selected, ignored = _split("--select", select), _split("--ignore", ignore)
     if by_stdin and (paths or fix):
         raise UsageError("--stdin reads one file and changes none", "Name no file beside it, and leave out --fix.")
@@ -89,12 +96,12 @@ def command(  # noqa: PLR0917 -- click passes them by name
             raise UsageError("--lsp serves an editor, which names the files itself", "Name none, and no form.")
         from distdbg.cli.lsp import serve
 
-        serve(settings_for(".", selected, ignored, exclude).wanted, everything=everything)
+        serve(settings_for(".", selected, ignored, exclude, preview=preview).wanted, everything=everything)
         return
     if not paths and not by_stdin:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
     paths = paths or (stdin_filename,)
-    settings = settings_for(paths, selected, ignored, exclude)
+    settings = settings_for(paths, selected, ignored, exclude, preview=preview)
     found = [source_of(stdin_filename, sys.stdin.buffer.read())] if by_stdin else find_sources(paths, settings.exclude)
     sources = {source.path: source for source in found}
     if not sources:
@@ -120,6 +127,16 @@ def command(  # noqa: PLR0917 -- click passes them by name
         _show(shown, unknown, len(sources) - len(unknown), form, hidden=len(findings) - len(shown))
     errors = any(finding.severity == "error" for finding in findings)
     sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown or unwritten else EXIT_OK)
+
+
+def _show_rules() -> None:
+    """A line for each rule; the last column is the number of mistakes of public repositories with this id."""
+    from distdbg.lint import all_rules
+
+    click.echo(f"{'id':28} {'tier':8} {'severity':9} {'fix':4} real mistakes")
+    for rule in all_rules():
+        fix = "yes" if rule.fixes else "no"
+        click.echo(f"{rule.doc.id:28} {rule.tier:8} {rule.doc.severity:9} {fix:4} {rule.real_mistakes}")
 
 
 def _warn_of_misspelt_ids(sources: Iterable[SourceText]) -> None:

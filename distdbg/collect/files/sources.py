@@ -21,7 +21,7 @@ from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.errors import UsageError
 from distdbg.evidence import jsonl
 from distdbg.given_file import read_given
-from distdbg.lint import docs
+from distdbg.lint import REMOVED, docs, stable_ids
 from distdbg.lint.script.parsing import MOST_BYTES
 from distdbg.rundir import open_regular
 from distdbg.whole_file import write_whole
@@ -44,20 +44,30 @@ class LintSettings:
 
 
 def settings_for(
-    paths: Sequence[str], select: Sequence[str], ignore: Sequence[str], exclude: Sequence[str]
+    paths: Sequence[str],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    *,
+    preview: bool = False,
 ) -> LintSettings:
-    """Options win over the file: --select replaces its list, --ignore and --exclude add to it."""
+    """Options win over the file: --select replaces its list, --ignore and --exclude add to it.
+
+    Without a list of selected ids these are the stable rules, with `preview` all rules.
+    """
     table, where = _table(Path(paths[0]))
     known = {doc.id for doc in docs()}
-    chosen = _ids(select, known, "--select") or _ids(table.get("select", ()), known, where) or known
-    ignored = _ids(ignore, known, "--ignore") | _ids(table.get("ignore", ()), known, where)
+    chosen = _ids(select, known, "--select") or _ids(table.get("select", ()), known, where)
+    chosen = chosen or (known if preview else set(stable_ids()))
+    ignored = _ids(ignore, known | REMOVED, "--ignore") | _ids(table.get("ignore", ()), known | REMOVED, where)
     return LintSettings(frozenset(chosen - ignored), (*exclude, *table.get("exclude", ())))
 
 
 def _ids(names: Sequence[str], known: set[str], where: str) -> set[str]:
     for name in names:
         if name not in known:
-            raise UsageError(f"{where}: no rule is called {name!r}", f"There are: {', '.join(sorted(known))}.")
+            rules = ", ".join(sorted(known - REMOVED))
+            raise UsageError(f"{where}: no rule is called {name!r}", f"There are: {rules}.")
     return set(names)
 
 

@@ -18,6 +18,7 @@ _SAVE_WORDS = re.compile(r"^_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?
 #: somewhere the prefix is taken off, or put on
 _TAKEN_OFF = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
 
+REAL_MISTAKES = 5
 #: without these words there is nothing to check
 NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP", "prepare("}, _SAVE_WORDS)
 

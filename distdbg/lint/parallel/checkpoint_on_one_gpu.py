@@ -16,6 +16,7 @@ _STATE = re.compile(
 #: state of these kinds has no tensor on a GPU
 _ON_THE_HOST = re.compile(r"data_?loader|sampler|scaler|progress|(?:^|_)rng|random_state", re.IGNORECASE)
 
+REAL_MISTAKES = 18
 #: without these words there is nothing to check
 NEEDS = ({"load("}, (RANK_WORDS, {"map_location"}))
 #: there is no GPU

@@ -18,6 +18,7 @@ from distdbg.lint.script.writers import WRITE_WORDS, Does
 from distdbg.lint.script.writes import Write, for_this_rank, paths_of, writes
 from distdbg.model import Confidence, Severity
 
+REAL_MISTAKES = 78
 #: without these words there is nothing to check
 NEEDS = (WRITE_WORDS, (RANK_WORDS, re.compile(r"^(?:Accelerator|Dataset|Trainer)$", re.IGNORECASE)))
 

@@ -11,6 +11,7 @@ from distdbg.lint.script.events import Events, Kind, TrainingEvent
 from distdbg.lint.script.insertions import can_leave, insert_above
 from distdbg.lint.script.script import FUNCTIONS, argument, is_constant, names_in
 
+REAL_MISTAKES = 7
 #: without these words there is nothing to check
 NEEDS = ({"step("}, {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"})
 FIXES = True

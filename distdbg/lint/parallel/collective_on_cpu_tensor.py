@@ -15,6 +15,7 @@ _MAKES = frozenset((
     "DoubleTensor", "BoolTensor", "from_numpy",
 ))  # fmt: skip
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = (set(TENSOR_PLACE), {"nccl", "NCCL"})
 #: a backend for the host, or tensors that are made on the GPU by default

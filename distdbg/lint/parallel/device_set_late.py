@@ -9,6 +9,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.script import FUNCTIONS, Script, argument
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"set_device("}, {"init_process_group("})
 

@@ -12,6 +12,7 @@ from distdbg.lint.script.script import argument, receiver
 #: each rank sees a GPU of its own
 UNLESS = re.compile(r"CUDA_VISIBLE_DEVICES|SLURM_|gpus[-_]per[-_]task|gpu-bind")
 
+REAL_MISTAKES = 3
 #: without these words there is nothing to check
 NEEDS = (
     {"init_process_group"},

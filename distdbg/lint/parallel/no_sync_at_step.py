@@ -10,6 +10,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, last_word
 
+REAL_MISTAKES = 4
 #: without these words there is nothing to check
 NEEDS = ({"no_sync", "no_backward_sync", "require_backward_grad_sync"}, {"step"})
 _HOLD_BACK = ("no_sync", "no_backward_sync")

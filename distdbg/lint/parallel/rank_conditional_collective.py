@@ -36,6 +36,7 @@ _WAITS_FOR_NOBODY = re.compile(
     re.IGNORECASE,
 )
 
+REAL_MISTAKES = 20
 #: without these words there is nothing to check
 NEEDS = ((COLLECTIVE_WORDS, REDUCTIONS), (RANK_WORDS, BY_DATA_WORDS))
 

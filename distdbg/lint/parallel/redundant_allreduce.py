@@ -17,6 +17,7 @@ UNLESS = re.compile(
     r"is_last_backward|set_is_last|block_backward_sync|GradBucket|(?:disable|delay)_allreduce"
 )
 
+REAL_MISTAKES = 14
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
 

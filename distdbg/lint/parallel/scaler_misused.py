@@ -18,6 +18,7 @@ _SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
 #: scalers of other makers
 _UPDATES = re.compile(r"update_scale|adjust_scale|\bapex\b")
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, re.compile(r"scale|autocast"))
 

@@ -11,6 +11,7 @@ from distdbg.lint.rule import Context, Hit
 #: calls that seed, of libraries and of helpers
 _SEEDS = re.compile(r"seed", re.IGNORECASE)
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"manual_seed("}, {"spawn("})
 #: the processes are forked, and inherit all

@@ -19,6 +19,7 @@ _OF_RANKS = ("init_process_group", "DistributedDataParallel", "DDP", "FSDP", "Fu
              "Accelerator")  # fmt: skip
 _STEPS_OF_RANKS = ("barrier", "get_world_size", "wait_for_everyone")
 
+REAL_MISTAKES = 5
 #: without these words there is nothing to check
 NEEDS = (
     {"wandb", "mlflow", "neptune", "swanlab", "comet_ml", "clearml", "trackio", "aim"},

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.script import argument, names_in
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"load_state_dict(", "parameters("}, {"DistributedDataParallel", "DDP"})
 #: something makes all ranks equal again

@@ -15,6 +15,7 @@ _GPU = re.compile(r"cuda|\bgpu|device|local_rank|accelerator", re.IGNORECASE)
 _PARAMETERS = {"parameters", "named_parameters"}
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.BoolOp, ast.Lambda)
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
 

@@ -9,6 +9,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, TrainingEvent
 from distdbg.lint.script.script import argument, names_in
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"step("}, {"clip_grad_norm_(", "clip_grad_value_(", "clip_grad_norm("}, {"backward("})
 

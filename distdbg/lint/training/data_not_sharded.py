@@ -16,6 +16,7 @@ _SHARDS = re.compile(
     r"split_dataset_by_node|\.shard\(|world_size\s*\]|::\s*world|IterableDataset|webdataset|ShardedDataset"
 )
 
+REAL_MISTAKES = 3
 #: without these words there is nothing to check
 NEEDS = ({"backward(", "DistributedSampler("}, {"DataLoader(", "shuffle"}, WRAPPERS_OF_MODELS | {"DistributedSampler("})
 

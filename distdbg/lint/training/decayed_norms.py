@@ -15,6 +15,7 @@ _NORM = re.compile(r"^(?:Layer|RMS|Group|Batch|SyncBatch|Instance)Norm(?:\dd)?$"
 _LIST = re.compile(r"no_?(?:weight_?)?decay|without_decay|skip_decay", re.IGNORECASE)
 _MEANS_NORMS = re.compile(r"norm|\bln|_ln|ln_", re.IGNORECASE)
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"Norm"), re.compile(r"decay"))
 #: models whose norms are called otherwise: `ln_1`, `layer_norm`, `input_layernorm`

@@ -19,6 +19,7 @@ from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_wo
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
+REAL_MISTAKES = 38
 #: without these words there is nothing to check
 NEEDS = (
     re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($|^load_state_dict\\($"),

@@ -39,6 +39,7 @@ _TEACHER = re.compile(rf"^{_TEACHER_NAME}$")
 #: a method that writes a text or draws a sample
 _GENERATES = re.compile(r"^(?:generate|sample)(?:_|$)")
 
+REAL_MISTAKES = 45
 #: without these words there is nothing to check
 NEEDS = (re.compile(rf"^eval\($|^detach\($|^train\($|^(?:model|net|network|forward)\($|^{_TEACHER_NAME}\($"),)
 #: a function that may be a part of a training, by its name

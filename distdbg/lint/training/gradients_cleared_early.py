@@ -10,6 +10,7 @@ from distdbg.lint.script.accumulation import accumulations
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import LOOPS, names_in
 
+REAL_MISTAKES = 2
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, {"step("}, {"zero_grad("})
 _TEXT = "every micro-batch clears the gradients, and the step after several of them uses those of the last one only"

@@ -11,6 +11,7 @@ from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.events import STEPS
 from distdbg.lint.script.script import names_in
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
 

@@ -10,6 +10,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import LOOPS, Function, Loop, argument, is_constant, last_word, names_in, receiver
 
+REAL_MISTAKES = 7
 #: without these words there is nothing to check
 NEEDS = (
     re.compile(r"^DistributedSampler$|^prepare\($|^LightningModule$"),

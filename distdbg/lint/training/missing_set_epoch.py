@@ -24,6 +24,7 @@ _TOLD = re.compile(
 )
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
+REAL_MISTAKES = 30
 #: without these words there is nothing to check
 NEEDS = (re.compile(r"DistributedSampler|loader|(?:^|_)dl$", re.IGNORECASE),
          (RANK_WORDS, re.compile("DistributedSampler", re.IGNORECASE)))  # fmt: skip

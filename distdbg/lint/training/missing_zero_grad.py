@@ -14,6 +14,7 @@ from distdbg.lint.script.script import FUNCTIONS, Function, Loop, last_word, nam
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
 
+REAL_MISTAKES = 12
 #: without these words there is nothing to check
 NEEDS = ({"backward("},)
 

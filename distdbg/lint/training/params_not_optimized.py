@@ -9,6 +9,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.kinds import OPTIMIZER, WITH_PARAMETERS
 from distdbg.lint.script.script import argument
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = (OPTIMIZER, {"parameters"})
 

@@ -12,6 +12,7 @@ from distdbg.lint.script.kinds import SCHEDULER
 from distdbg.lint.script.loops import LOADER
 from distdbg.lint.script.script import argument, last_word, names_in, receiver
 
+REAL_MISTAKES = 7
 #: without these words there is nothing to check
 NEEDS = ({"len(", "num_processes"}, re.compile(r"^(?:get_\w*schedul\w*|prepare|\w+LR)\($"))
 

@@ -15,6 +15,7 @@ _TEXT = "the scheduler steps before the optimizer: the first learning rate is sk
 _FACTORY = re.compile(r"^(?:get|build|create|make|configure)_\w*sched\w*$", re.IGNORECASE)
 _TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
+REAL_MISTAKES = 10
 #: without these words there is nothing to check
 NEEDS = (({"backward("}, re.compile(r"optim", re.IGNORECASE)), {"step("})
 

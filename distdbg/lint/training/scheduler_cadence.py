@@ -13,6 +13,7 @@ from distdbg.lint.script.script import Loop, argument, names_in
 _BATCHES = re.compile(r"len|loader|steps|iters|batches|iterations", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
+REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, re.compile(r"^(?:\w+LR|get_\w*schedule\w*|get_scheduler)\($"))
 #: where other schedules have the number of their steps

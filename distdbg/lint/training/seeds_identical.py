@@ -18,6 +18,7 @@ _DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "rand
 #: it seeds a worker of a loader, by its name
 _OF_A_WORKER = re.compile(r"worker_?(?:init|seed)|(?:seed|init)_?worker|_init_fn$", re.IGNORECASE)
 
+REAL_MISTAKES = 8
 #: without these words there is nothing to check
 NEEDS = ({*_OF_LIBRARIES, *_OF_HELPERS, "seed"}, (RANK_WORDS, {"LightningDataModule"}))
 

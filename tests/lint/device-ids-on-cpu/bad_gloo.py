@@ -1,9 +1,0 @@
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-
-def main(rank):
-    dist.init_process_group("gloo")
-    model = DDP(torch.nn.Linear(4, 4), device_ids=[rank])  # expect: device-ids-on-cpu
-    return model(torch.zeros(2, 4))
