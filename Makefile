@@ -48,7 +48,7 @@ fuzz: $(VENV)/.ready-test  ## mutate every format that is read, for FUZZ_SECONDS
 	DISTDBG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) 3 tests/fuzz $(ARGS)
 
 gpu-box: $(VENV)/.ready-test  ## build the simulated GPUs: torch with CUDA in the user's cache, and our libraries
-	$(RUN) distdbg.rehearse.gpu_box.build --tested
+	$(RUN) gpu_box.build --tested
 
 gpu-check: $(VENV)/.ready-test  ## run tests/gpu on simulated GPUs and on this machine's: one table of what differs
 	$(VENV)/bin/python tests/gpu/check.py $(ARGS)
@@ -88,17 +88,17 @@ bed:  ## install what the cluster in a box is made of (root)
 	@$(call install-missing,$(BED_PACKAGES))
 
 clean:  ## remove what make made (runs stay)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info gpu_box/build gpu_box/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.ready: pyproject.toml .ci/environment.py
+$(VENV)/.ready: pyproject.toml gpu_box/pyproject.toml .ci/environment.py
 	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)'
 	@touch $@
 
-$(VENV)/.ready-test: pyproject.toml .ci/environment.py
+$(VENV)/.ready-test: pyproject.toml gpu_box/pyproject.toml .ci/environment.py
 	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)' --extra test
 	@touch $@ $(VENV)/.ready
 
-$(VENV)/.ready-docs: pyproject.toml .ci/environment.py
+$(VENV)/.ready-docs: pyproject.toml gpu_box/pyproject.toml .ci/environment.py
 	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)' --extra docs
 	@touch $@ $(VENV)/.ready

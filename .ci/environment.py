@@ -40,8 +40,9 @@ def main() -> None:
     constraint = options.folder / "torch-constraint.txt"
     constraint.write_text(f"torch=={output(python, '-c', VERSION).strip()}\n")
     project = f".[{options.extra}]" if options.extra else "."
+    projects = ("--editable", project, "--editable", "./gpu_box")
     # numpy: torch warns at each start without it
-    pip(python, "install", "--quiet", "--constraint", str(constraint), "--editable", project, "numpy")
+    pip(python, "install", "--quiet", "--constraint", str(constraint), *projects, "numpy")
 
 
 #: the version as pip knows it: torch.__version__ can be spelt otherwise

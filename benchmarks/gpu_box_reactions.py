@@ -23,8 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from distdbg.rehearse.gpu_box.box import gpu_box  # noqa: E402
-from distdbg.rehearse.gpu_box.build import TORCH, build  # noqa: E402
+from gpu_box.box import gpu_box  # noqa: E402
+from gpu_box.build import TORCH, build  # noqa: E402
 
 PROGRAM = ROOT / "tests" / "gpu_box" / "demos" / "faults.py"
 #: A job that has not ended by then is ended.

@@ -11,7 +11,7 @@ are left out of the estimates. It keeps more for dropout than a GPU, which the e
 
 With --cuda it is torch.cuda.max_memory_allocated() of rank 0. torch's `fake` process group has as many ranks as are
 wanted in one process: FSDP2 and DDP allocate as with NCCL, and no data is exchanged. It also runs on the simulated
-devices: python -m distdbg.rehearse.gpu_box.box --no-values python benchmarks/memory_estimate.py --cuda
+devices: python -m gpu_box.box --no-values python benchmarks/memory_estimate.py --cuda
 """
 
 from __future__ import annotations

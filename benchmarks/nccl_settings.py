@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from distdbg.rehearse.gpu_box.box import gpu_box
-from distdbg.rehearse.gpu_box.build import TORCH, build
+from gpu_box.box import gpu_box
+from gpu_box.build import TORCH, build
 
 RANK = """
 import os, sys, time

@@ -126,8 +126,8 @@ def with_all_ranks(one: Published, titan: Path) -> float | None:
 
 def of_rank_0(one: Published, titan: Path) -> float | None:
     """The same of rank 0 alone, as torchtitan's own log has it."""
-    from distdbg.rehearse.gpu_box.box import gpu_box
-    from distdbg.rehearse.gpu_box.build import build
+    from gpu_box.box import gpu_box
+    from gpu_box.build import build
 
     with gpu_box(build(), devices=1, memory=GPU_MEMORY, values=False, real=(0,)) as box:
         words = [sys.executable, __file__, "--rank-0-of", str(one.gpus), *_program(one, titan)]

@@ -137,8 +137,8 @@ def training(torch: Any) -> None:
 
 
 def simulated(name: str) -> dict[str, int]:
-    from distdbg.rehearse.gpu_box.box import gpu_box
-    from distdbg.rehearse.gpu_box.build import build
+    from gpu_box.box import gpu_box
+    from gpu_box.build import build
 
     with gpu_box(build(), devices=1, memory="80G", values=False) as box:
         words = [sys.executable, __file__, "--run", name]

@@ -4,7 +4,7 @@
     python benchmarks/worker_overhead.py --check         exit code 1 where a step of about 0.5 ms costs over 20 us more,
                                                          or boot.py over 50 ms
     python benchmarks/worker_overhead.py --json FILE
-    python benchmarks/worker_overhead.py --device cuda   on a GPU and NCCL, real or simulated (rehearse/gpu_box)
+    python benchmarks/worker_overhead.py --device cuda   on a GPU and NCCL, real or simulated (gpu_box)
 
 A step takes a batch from a DataLoader, runs DDP's forward (gloo, one rank), backward and an optimizer. Everything that
 is on by default listens. A round's figure is the difference between its two halves, which follow one another within

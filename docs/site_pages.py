@@ -26,12 +26,12 @@ SHOWN_BY = {
     "README.md": "reference/commands.md",  # the links are to its table of exit codes
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "distdbg/rehearse/gpu_box/README.md": "simulated-gpus.md",
+    "gpu_box/README.md": "simulated-gpus.md",
     "configs": "reference/presets.md",
     "configs/job.example.yaml": "reference/files.md",
     "configs/job.schema.json": "reference/files.md",
 }
-_COPIED = ("CONTRIBUTING.md", "CHANGELOG.md", "distdbg/rehearse/gpu_box/README.md")
+_COPIED = ("CONTRIBUTING.md", "CHANGELOG.md", "gpu_box/README.md")
 _WIDTH = 92  # columns of a help text
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")
 

@@ -5,7 +5,7 @@ Fixtures
     torchrun(*args)       plain torchrun, to compare with
     need(tool, package)   a system program that the test cannot do without
     bed, slurm_bed        hosts of their own on this machine (tests/cluster)
-    gpu_box               simulated GPUs under the CUDA build of torch (tests/gpu_box)
+    gpu_box               simulated GPUs under the CUDA build of torch (tests/gpu/fixtures.py)
 
 Under CI (the variable CI is set) a skip is a failure: what the suite needs, `make system-packages` installs.
 Left out are reasons that begin with "not possible here", for what a kernel cannot do.
@@ -33,7 +33,7 @@ from tests import fork_server
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.cpu_costs import CpuCosts
 from tests.fork_server import AT_EXIT
-from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
+from tests.gpu.fixtures import gpu_box  # noqa: F401 -- fixture
 
 # Each worker of pytest-xdist, and each command that a test starts, would compile all that it imports.
 sys.dont_write_bytecode = False

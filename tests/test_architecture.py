@@ -35,6 +35,9 @@ LONGEST = 400
 #: the agent runs beside every job, under a torch that we did not choose: nothing but these may it need
 AGENT_MAY_NEED = {"psutil", "distdbg"}
 WORKER_MAY_NEED = {"torch", "distdbg"}
+#: The simulated GPUs, a distribution of their own. `tables` is its module for a program that is started by its path.
+GPU_BOX = ROOT / "gpu_box"
+GPU_BOX_MAY_NEED = {"torch", "gpu_box", "tables"}
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py"))
 NAMES = [p.relative_to(ROOT).as_posix() for p in MODULES]
@@ -190,6 +193,23 @@ def test_pure_packages_touch_nothing() -> None:
     assert not wrong
 
 
+def test_the_simulated_gpus_are_imported_by_rehearse_alone() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}: distdbg works without it, but for rehearse/"
+        for path in MODULES
+        for line, name in _imports(path, typing=True)
+        if name.split(".")[0] == "gpu_box" and package_of(dotted(path)) != "rehearse"
+    ]
+    assert not wrong
+
+
+def test_the_simulated_gpus_need_only_the_standard_library_and_torch() -> None:
+    for path in sorted(GPU_BOX.glob("*.py")):
+        for line, name in imports(path):
+            root = name.split(".")[0]
+            assert root in GPU_BOX_MAY_NEED or root in sys.stdlib_module_names, f"{path}:{line} imports {name}"
+
+
 def test_programs_started_by_path_import_distdbg_after_setting_it() -> None:
     """Until then sys.path[0] is their own folder, from which distdbg cannot be imported if it is not installed."""
     for path in MODULES:
@@ -206,6 +226,7 @@ def _sets_first_path_entry(node: ast.Subscript) -> bool:
 
 def test_no_module_grows_without_end() -> None:
     code = [path for path in MODULES if package_of(dotted(path)) != "findings"]  # the catalogue is data
+    code += [*GPU_BOX.glob("*.py"), *GPU_BOX.glob("native/*")]
     lines = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in code}
     assert not {path: n for path, n in lines.items() if n > LONGEST}, "split it by what changes together"
 
@@ -243,10 +264,6 @@ WRITES_BY_ITSELF = {
     "distdbg/shrink/checkpoint/pickled.py": "torch.save writes into the staging folder",
     "distdbg/launch/replay/guard_trial.py": "copies programs into a temporary folder of its own",
     "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
-    "distdbg/rehearse/gpu_box/box.py": "a plan in a folder of its own in /dev/shm",
-    "distdbg/rehearse/gpu_box/ras.py": "makes a note in the folder of the simulated devices",
-    "distdbg/rehearse/gpu_box/gpu_box_ranks.py": "lists groups in a temporary folder of the command; it stands alone",
-    "distdbg/rehearse/gpu_box/build.py": "compiles in a folder of the user's cache, under a lock",
     "distdbg/collect/machine/recorder.py": "writes to torch's FIFO, which asks a rank for its recorder",
 }
 _WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}

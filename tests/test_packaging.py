@@ -1,7 +1,9 @@
-"""What lands in site-packages: distdbg, whole, with its data, and nothing else."""
+"""What lands in site-packages: distdbg, whole, with its data, and nothing else; of the simulated GPUs gpu_box alone."""
 
 from __future__ import annotations
 
+import email
+import json
 import os
 import re
 import shutil
@@ -10,6 +12,7 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,12 @@ class Built:
         with tarfile.open(self.sdist) as archive:
             return {name.partition("/")[2] for name in archive.getnames()}
 
+    @property
+    def metadata(self) -> Message:
+        info = next(n for n in self.in_wheel if n.endswith(".dist-info/METADATA"))
+        with zipfile.ZipFile(self.wheel) as archive:
+            return email.message_from_bytes(archive.read(info))
+
 
 def ours() -> list[str]:
     """Files that git knows or would take: what a clean clone of this tree, committed as it is, would hold."""
@@ -45,16 +54,30 @@ def ours() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist of a clean copy, and the wheel made from that sdist, as an index would serve them."""
-    copy, dist = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("dist")
+def clean_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("copy")
     for name in ours():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(copy)]
+        shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+    return copy
+
+
+def build(project: Path, dist: Path) -> Built:
+    """The sdist, and the wheel made from that sdist, as an index would serve them."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(project)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return Built(next(dist.glob("*.whl")), next(dist.glob("*.tar.gz")))
+
+
+@pytest.fixture(scope="module")
+def built(clean_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(clean_copy, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def gpu_box_built(clean_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(clean_copy / "gpu_box", tmp_path_factory.mktemp("dist-gpu-box"))
 
 
 def test_the_wheel_holds_the_package_and_nothing_beside_it(built: Built) -> None:
@@ -76,6 +99,32 @@ def test_the_assets_are_in_the_wheel(built: Built) -> None:
     assert {f"distdbg/_assets/{n}" for n in data} - built.in_wheel == set()
     programs = {n.removeprefix("tests/programs/") for n in ours() if n.startswith("tests/programs/guards/")}
     assert programs and {f"distdbg/_assets/{n}" for n in programs} - built.in_wheel == set()
+
+
+def test_the_wheel_of_the_simulated_gpus_holds_them_and_nothing_else(gpu_box_built: Built) -> None:
+    source = {n for n in ours() if re.fullmatch(r"gpu_box/([^/]+\.py|py\.typed|native/[^/]+)", n)}
+    assert {"gpu_box/build.py", "gpu_box/native/nccl.cpp", "gpu_box/native/box.h"} <= source
+    info = "distdbg_gpu_box-"
+    assert {n for n in gpu_box_built.in_wheel if not n.startswith(info)} == source
+    assert any(n.endswith("/licenses/LICENSE") for n in gpu_box_built.in_wheel)
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= gpu_box_built.in_sdist
+
+
+def test_the_two_distributions_have_one_version(built: Built, gpu_box_built: Built) -> None:
+    version = gpu_box_built.metadata["Version"]
+    assert built.metadata["Version"] == version
+    assert f"distdbg-gpu-box=={version}; extra == 'rehearse'" in [
+        requirement.replace('"', "'") for requirement in built.metadata.get_all("Requires-Dist")
+    ]
+
+
+def test_the_extra_rehearse_is_satisfied_by_the_checkout(built: Built, gpu_box_built: Built, tmp_path: Path) -> None:
+    """As `pip install ./gpu_box '.[rehearse]'`, without an index."""
+    wheels = [f"distdbg[rehearse] @ {built.wheel.as_uri()}", str(gpu_box_built.wheel)]
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--report", "-", "--quiet"]
+    done = subprocess.run([*command, *wheels], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {item["metadata"]["name"] for item in json.loads(done.stdout)["install"]} >= {"distdbg", "distdbg-gpu-box"}
 
 
 def test_the_sdist_holds_what_its_wheel_needs(built: Built) -> None:

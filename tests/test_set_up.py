@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -99,6 +100,20 @@ def test_the_newest_version_with_a_cpu_build_is_taken_and_named(
     assert environment.installed == []
 
 
+@pytest.mark.parametrize(("extra", "project"), [((), "."), (("--extra", "test"), ".[test]")])
+def test_distdbg_and_the_simulated_gpus_are_installed(
+    environment: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: tuple[str, ...], project: str
+) -> None:
+    monkeypatch.setattr(environment, "make_folder", lambda _folder: sys.executable)
+    monkeypatch.setattr(environment, "HAS_TORCH", "pass")
+    monkeypatch.setattr(environment, "VERSION", "print('9.9.9')")
+    monkeypatch.setattr(sys, "argv", ["environment.py", str(tmp_path), *extra])
+    environment.main()
+    [arguments] = environment.installed
+    editable = [word for option, word in pairwise(arguments) if option == "--editable"]
+    assert editable == [project, "./gpu_box"] and (tmp_path / "torch-constraint.txt").read_text() == "torch==9.9.9\n"
+
+
 def test_with_a_device_pip_decides(environment: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "NVIDIA_DEVICES", (os.devnull,))
     environment.install_torch(sys.executable, "torch==9.9.9")
@@ -152,7 +167,7 @@ esac
 def test_make_sets_up_once_and_again_when_the_project_asks_for_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("Makefile", "pyproject.toml", ".ci/environment.py"):
+    for name in ("Makefile", "pyproject.toml", "gpu_box/pyproject.toml", ".ci/environment.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy2(SOURCE.parent.parent / name, tmp_path / name)
     (tmp_path / "pretender").write_text(PRETENDER)

@@ -124,7 +124,7 @@ class TorchCall(Enum):
 
 _PYTHON_SUFFIXES = (".py", ".pyc", ".pyw", ".pyx", ".ipynb")
 #: `site-packages/torch/…`, also below an egg or a wheel that is imported as an archive
-#: The last: where rehearse/gpu_box keeps torch's CUDA build.
+#: The last: where gpu_box keeps torch's CUDA build.
 _INSTALLED = re.compile(
     r"(?:(?:^|/)(?:site|dist)-packages/(?:[^/]+\.(?:egg|whl|zip)/)?|/distdbg/gpu-box/torch-[^/]+/)(.+)"
 )

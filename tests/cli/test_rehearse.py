@@ -1,6 +1,10 @@
 """`distdbg rehearse`: what it refuses before anything is set up."""
 
+import sys
+
 import pytest
+
+from tests.conftest import run_command
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,14 @@ def test_without_a_compiler_it_says_so(distdbg, tmp_path):
     (tmp_path / "bin").mkdir()
     done = distdbg("rehearse", "train.py", env={"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path)})
     assert done.code == 4 and "g++ is missing" in done.err, done
+
+
+def test_without_the_simulated_gpus_it_says_what_to_install(tmp_path):
+    """An environment in which gpu_box cannot be found: --help works, a rehearsal is refused."""
+    (tmp_path / "train.py").write_text("")
+    without = "import sys; sys.modules['gpu_box'] = None; from distdbg.cli import main; main()"
+    for words in (["--gpu", "a100", "train.py"], ["--setup"]):
+        done = run_command([sys.executable, "-c", without, "rehearse", *words], tmp_path)
+        assert done.code == 4 and "pip install ./gpu_box" in done.err and "Traceback" not in done.err, done
+    done = run_command([sys.executable, "-c", without, "rehearse", "--help"], tmp_path)
+    assert done.code == 0 and "--gpu" in done.out, done

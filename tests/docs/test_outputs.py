@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import GpuBox
+from gpu_box.box import GpuBox
 from tests.conftest import Command, Finished
 from tests.docs.blocks import ROOT, Block, blocks, words_of
-from tests.gpu_box.fixtures import need_box
+from tests.gpu.fixtures import need_box
 
 pytestmark = pytest.mark.slow
 PAGES = ("getting-started.md", "symptoms.md", "plan-a-job.md")

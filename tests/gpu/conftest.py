@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import NO_VALUES
 from distdbg.rundir import RunDir
+from gpu_box.box import NO_VALUES
 from tests.conftest import Command, Finished
 
 HARDWARE = os.environ.get("DISTDBG_GPUS") == "hardware"

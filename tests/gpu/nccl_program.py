@@ -16,9 +16,9 @@ from typing import Any
 from distdbg.collect.runs.explaining import load
 from distdbg.diagnosis.verdict import build_report
 from distdbg.model import fold_ranks
-from distdbg.rehearse.gpu_box.box import NO_VALUES, gpu_box
 from distdbg.report.json_form import as_json
 from distdbg.rundir import RunDir
+from gpu_box.box import NO_VALUES, gpu_box
 from tests.conftest import Finished, environment_in
 
 _VERDICT = re.compile(

@@ -48,7 +48,7 @@ mkdir "$work/source"
 (cd "$repository" && tar c --exclude=./.git --exclude='./.venv*' --exclude=./tests --exclude=./build . ) | tar x -C "$work/source"
 mkdir -p "$work/source/tests/programs"
 cp -r "$repository/tests/programs/guards" "$work/source/tests/programs/"
-"${pip[@]}" --no-build-isolation "$work/source" 2>"$work/pip.log" || { cat "$work/pip.log" >&2; exit 1; }
+"${pip[@]}" --no-build-isolation "$work/source" "$work/source/gpu_box" 2>"$work/pip.log" || { cat "$work/pip.log" >&2; exit 1; }
 rm -rf "$work/source"
 cp "$site"/bin/* "$work/venv/bin/"  # --target leaves programs such as py-spy beside the packages
 

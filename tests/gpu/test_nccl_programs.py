@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.rehearse.gpu_box.build import TESTED
+from gpu_box.build import TESTED
 from tests.conftest import processes_of
+from tests.gpu.fixtures import need_box
 from tests.gpu.nccl_program import Program, check, reports
-from tests.gpu_box.fixtures import need_box
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs" / "nccl").glob("*.py"))
 #: They mostly wait: three at once keep two cores busy.

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import gpu_box
-from distdbg.rehearse.gpu_box.build import TESTED
+from gpu_box.box import gpu_box
+from gpu_box.build import TESTED
 from tests.conftest import run_command
-from tests.gpu_box.fixtures import need_box
+from tests.gpu.fixtures import need_box
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu_box.fixtures import need_box
+from tests.gpu.fixtures import need_box
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"

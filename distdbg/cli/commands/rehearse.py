@@ -17,14 +17,14 @@ from distdbg.cli.commands.launch import LaunchCommand, launch, read_settings
 from distdbg.cli.commands.launch import command as launch_command
 from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR, ToolMissing
+from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR
 from distdbg.model import unfold_ranks
 from distdbg.protocol.progress import SIMULATED_DEVICES
+from distdbg.rehearse.devices import DEFAULT_KIND, GPU_KINDS, guards_of_values, require_gpu_box, set_up, simulate
 from distdbg.rehearse.fitting import GPUS, Fit
-from distdbg.rehearse.gpu_box.gpus import DEFAULT, GpuKind
-from distdbg.rehearse.gpu_box.gpus import GPUS as GPU_KINDS
 
 if TYPE_CHECKING:
+    from distdbg.rehearse.devices import GpuKind
     from distdbg.rundir import RunDir
 
 #: Options of a launch that say where a job runs: a rehearsal runs here.
@@ -141,7 +141,13 @@ _OWN = (
 @click.option(
     "--gpus", type=click.IntRange(1, _MOST_GPUS), default=8, show_default=True, help="GPUs of each node, a rank each."
 )
-@click.option("--gpu", type=click.Choice(list(GPU_KINDS)), default=DEFAULT, show_default=True, help="Kind of the GPUs.")
+@click.option(
+    "--gpu",
+    type=click.Choice(list(GPU_KINDS)) if GPU_KINDS else click.STRING,
+    default=DEFAULT_KIND,
+    show_default=True,
+    help="Kind of the GPUs.",
+)
 @click.option("--gpu-memory", type=Size(), help="Memory of each GPU.  [default: what its kind has]")
 @click.option(
     "--ranks",
@@ -171,6 +177,7 @@ def command(
     The script runs unmodified with the CUDA build of torch; its allocator and process groups are real, and kernels
     compute nothing. It needs no GPU. Let it do three steps.
     """
+    require_gpu_box()
     if resume is None and resume_with:
         raise click.UsageError("--resume-with says how SCRIPT resumes: it needs --resume")
     if resume is not None and fit is not None:
@@ -179,7 +186,7 @@ def command(
         raise click.UsageError("--resume needs all ranks: each has written a part of the checkpoint")
     ranks = ALL if resume is not None else ranks
     if setup_only:
-        click.echo(str(_set_up()))
+        click.echo(str(set_up(_announce)))
         return
     if program:
         from distdbg.rehearse.launchers import refuse_launcher
@@ -220,7 +227,8 @@ class _Job:
         given |= {"on": "local", "slurm_options": (), "detach": False}
         given["hang_timeout"] = options["hang_timeout"] or _HANG_TIMEOUT_S
         given["on_hang"] = options["on_hang"] or "kill"
-        given["guards"] = (*(() if values else _guards_of_values()), *options["guards"])
+        switched_off = () if values else tuple(f"{guard}=off" for guard in guards_of_values())
+        given["guards"] = (*switched_off, *options["guards"])
         given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
         self._config = given.pop("config")
         self._given = given
@@ -265,7 +273,6 @@ class _Job:
         self, gpus: int, program: tuple[str, ...], ranks: tuple[int, ...], groups: Path | None = None
     ) -> tuple[int, RunDir | None]:
         from distdbg.protocol import chosen_ranks
-        from distdbg.rehearse.gpu_box.box import gpu_box
 
         for name in ("CUDA_VISIBLE_DEVICES", chosen_ranks.VARIABLE, "GPU_BOX_REAL", "GPU_BOX_GROUPS"):
             os.environ.pop(name, None)
@@ -284,7 +291,7 @@ class _Job:
             "values": values,
             "shadow": values,
         }
-        with gpu_box(_set_up(), real=ranks, groups=groups, **given) as box:
+        with simulate(set_up(_announce), real=ranks, groups=groups, **given) as box:
             os.environ.update(box.environment(self._paths))
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
 
@@ -333,30 +340,8 @@ def _most_ranks() -> int:
     return max(2, min(_MOST_A_CPU * (os.cpu_count() or 1), psutil.virtual_memory().available // _RANK_BYTES))
 
 
-def _set_up() -> Path:
-    """The folder of the libraries, which are made if they are not there. Raises ToolMissing where they cannot be."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from distdbg.rehearse.gpu_box.build import NotPossible, build, is_built
-
-    try:
-        torch = version("torch").partition("+")[0]
-    except PackageNotFoundError:
-        raise ToolMissing("torch is not installed", "Install the torch that your job uses.") from None
-    if not is_built(torch):
-        click.echo(f"distdbg: setting up simulated GPUs for torch {torch}, once: a download of 0.5 GB", err=True)
-    try:
-        return build(torch)
-    except NotPossible as error:
-        raise ToolMissing(
-            f"simulated GPUs cannot be set up here: {error}", "docs/rehearse.md says what is needed."
-        ) from None
-
-
-def _guards_of_values() -> tuple[str, ...]:
-    from distdbg.rehearse.gpu_box.box import GUARDS_OF_VALUES
-
-    return tuple(f"{guard}=off" for guard in GUARDS_OF_VALUES)
+def _announce(message: str) -> None:
+    click.echo(f"distdbg: {message}", err=True)
 
 
 def _show(run: RunDir, devices: str, *, as_json: bool, saved: RunDir | None = None) -> None:

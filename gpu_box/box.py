@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdbg.rehearse.gpu_box.build import HERE
-from distdbg.rehearse.gpu_box.gpus import DEFAULT, GPUS, GpuKind
+from gpu_box.build import HERE
+from gpu_box.gpus import DEFAULT, GPUS, GpuKind
 
 #: Folders of boxes: node-local shared memory, since pages of communicators are written all the time.
 SHARED_MEMORY = Path("/dev/shm")
@@ -98,10 +98,10 @@ def gpu_box(root: Path, *, faults: Faults | None = None, **options: object) -> I
 
 
 def main() -> int:
-    """`python -m distdbg.rehearse.gpu_box.box [--devices N] COMMAND…`: a command that sees simulated devices."""
+    """`python -m gpu_box.box [--devices N] COMMAND…`: a command that sees simulated devices."""
     import argparse
 
-    from distdbg.rehearse.gpu_box.build import TORCH, NotPossible, build
+    from gpu_box.build import TORCH, NotPossible, build
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--torch", default=TORCH)

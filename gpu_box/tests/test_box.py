@@ -16,12 +16,12 @@ import pytest
 
 from distdbg.collect.machine.nccl_ras import ask_ras
 from distdbg.evidence.recorder.nccl_ras import behind, read_ras
-from distdbg.rehearse.gpu_box.build import HERE as SOURCES
-from distdbg.rehearse.gpu_box.build import compile_box
-from distdbg.rehearse.gpu_box.tables import header
+from gpu_box.build import HERE as SOURCES
+from gpu_box.build import compile_box
+from gpu_box.tables import header
+from gpu_box.tests.test_nccl_log import ids_of
 from tests.conftest import run_command
-from tests.gpu_box.fixtures import need_box
-from tests.gpu_box.test_nccl_log import ids_of
+from tests.gpu.fixtures import need_box
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 GIB = 1 << 30
@@ -273,7 +273,7 @@ def test_cuda_and_nvml_agree_about_each_fault(gpu_box, tmp_path):
 
 def test_nothing_is_left_of_a_box_whose_processes_were_killed():
     """First a rank, then the process that made the box, at last the ranks that waited for the first."""
-    command = [sys.executable, "-m", "tests.gpu_box.demos.holder", str(need_box())]
+    command = [sys.executable, "-m", "gpu_box.tests.demos.holder", str(need_box())]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1])
     name, *ranks = holder.stdout.readline().split()
     folder, pids = Path(name), [int(pid) for pid in ranks]

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distdbg.rehearse.gpu_box.tables import NCCL_VERSION, OPERATIONS
+from gpu_box.tables import NCCL_VERSION, OPERATIONS
 
 #: Libraries of NVIDIA's that torch may need, by the beginning of their names.
 NVIDIA = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvidia|nvJitLink|nvToolsExt)")

@@ -1,8 +1,8 @@
 """Build the GPU box: the CUDA wheel of torch in a folder of its own, and beside it the libraries that replace NVIDIA's.
 
-    python -m distdbg.rehearse.gpu_box.build                       for this Python and the torch of pyproject's tests
-    python -m distdbg.rehearse.gpu_box.build --torch 2.8.0         another version of torch, in another folder
-    python -m distdbg.rehearse.gpu_box.build --tested              each version that distdbg's tests run with
+    python -m gpu_box.build                       for this Python and the torch of pyproject's tests
+    python -m gpu_box.build --torch 2.8.0         another version of torch, in another folder
+    python -m gpu_box.build --tested              each version that distdbg's tests run with
 
 The folder is no environment: a process that has it first in PYTHONPATH imports the CUDA build of torch in place of the
 installed one, and finds all other packages where they were. Nothing that is installed changes. The folder is in
@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from distdbg.rehearse.gpu_box.stubs import NVIDIA, Library, libraries_of
-from distdbg.rehearse.gpu_box.tables import header
+from gpu_box.stubs import NVIDIA, Library, libraries_of
+from gpu_box.tables import header
 
 HERE = Path(__file__).parent
 

@@ -1,6 +1,6 @@
 """Makes a box, and in it three processes that have exported memory and wait for a fourth one's communicator.
 
-python -m tests.gpu_box.demos.holder ROOT           prints the box's folder and the ids of the processes
+python -m gpu_box.tests.demos.holder ROOT           prints the box's folder and the ids of the processes
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distdbg.rehearse.gpu_box.box import gpu_box
+from gpu_box.box import gpu_box
 
 
 class Id(ctypes.Structure):
@@ -30,7 +30,7 @@ if __name__ == "__main__":
         wait_for_the_fourth(int(sys.argv[1]))
     with gpu_box(Path(sys.argv[1])) as box:
         env = box.environment() | {"NCCL_RAS_ENABLE": "0"}
-        command = [sys.executable, "-m", "tests.gpu_box.demos.holder"]
+        command = [sys.executable, "-m", "gpu_box.tests.demos.holder"]
         ranks = [subprocess.Popen([*command, str(rank)], env={**os.environ, **env}) for rank in range(3)]
         print(box.folder, *(process.pid for process in ranks), flush=True)
         ranks[0].wait()

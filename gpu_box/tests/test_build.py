@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.rehearse.gpu_box import build as building
-from distdbg.rehearse.gpu_box.build import NotPossible, build
+from gpu_box import build as building
+from gpu_box.build import NotPossible, build
 
 
 def test_without_a_compiler_it_says_so(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import GpuBox
-from distdbg.rehearse.gpu_box.box import gpu_box as new_box
-from distdbg.rehearse.gpu_box.build import TORCH, NotPossible, build, cache
+from gpu_box.box import GpuBox
+from gpu_box.box import gpu_box as new_box
+from gpu_box.build import TORCH, NotPossible, build, cache
 from tests import fork_server
 
 #: Found before a test has a home of its own.

@@ -1,4 +1,4 @@
-"""Fixture `run`: a program on a box."""
+"""Fixture `run`: a program on a box. Homes, clean-up and the rules of CI are those of distdbg's tests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import GpuBox
-from tests.conftest import Finished, run_command
+from gpu_box.box import GpuBox
+from tests.conftest import (  # noqa: F401 -- fixtures and hooks
+    Finished,
+    gpu_box,
+    need,
+    no_orphans,
+    own_environment,
+    own_home,
+    pytest_ignore_collect,
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    run_command,
+)
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def run(gpu_box: Callable[..., GpuBox], tmp_path: Path) -> Callable[..., Finished]:
+def run(gpu_box: Callable[..., GpuBox], tmp_path: Path) -> Callable[..., Finished]:  # noqa: F811
     """`run(program, *arguments, ranks=0, devices=2, …)`: as so many ranks ("2x4": on two nodes), or as one process."""
 
     def call(

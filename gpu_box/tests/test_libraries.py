@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.rehearse.gpu_box.box import gpu_box as new_box
-from distdbg.rehearse.gpu_box.build import TORCH, cache
-from tests.gpu_box.fixtures import need_box
+from gpu_box.box import gpu_box as new_box
+from gpu_box.build import TORCH, cache
+from tests.gpu.fixtures import need_box
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 #: Every torch that is set up on this machine for this Python, and the one of the tests.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.evidence.logs.nccl import rank_in_nccl_log, read_nccl_log
-from distdbg.rehearse.gpu_box.tables import INFO, WARN
+from gpu_box.tables import INFO, WARN
 
 #: (issue, line)
 REAL = [

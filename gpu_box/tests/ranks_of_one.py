@@ -1,7 +1,7 @@
 """Start the ranks of a program as forks of one process that has imported torch: each rank saves that import.
 
-    python tests/gpu_box/ranks_of_one.py N PROGRAM ARGUMENTS…
-    python tests/gpu_box/ranks_of_one.py 2x4 PROGRAM ARGUMENTS…         two nodes of four ranks
+    python gpu_box/tests/ranks_of_one.py N PROGRAM ARGUMENTS…
+    python gpu_box/tests/ranks_of_one.py 2x4 PROGRAM ARGUMENTS…         two nodes of four ranks
 
 As under torchrun: the same variables, a store outside of the ranks, and the first rank that fails ends the others. For
 the tests of the box itself; those of distdbg have torchrun.
