@@ -1,4 +1,4 @@
-"""Make foreign text plain: control sequences of terminals and pages are dropped or made visible. Pure.
+"""Make foreign text plain: control sequences of terminals and pages are dropped or made visible. Read numbers. Pure.
 
 Others are scripts and what they print, file and host names, values of configs, messages of libraries. `clean` and
 `one_line` are for text that becomes part of ours; `guarded` is the last look at all that goes to a terminal.
@@ -20,6 +20,7 @@ CONTROL = (
     r"\U000e0001-\U000e007f]"
 )
 _SEQUENCE = re.compile(SEQUENCE)
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _CONTROL = re.compile(CONTROL)
 _ODD = re.compile(f"{SEQUENCE}|{CONTROL}")
 #: Colours and weights; neither concealed nor blinking.
@@ -69,3 +70,11 @@ def guarded(text: str, *, colours: bool) -> str:
         return text
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _ODD.sub(lambda found: found[0] if colours and _COLOUR.fullmatch(found[0]) else "", lines)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that 1 to 18 ASCII digits are; None of any other text.
+
+    int() takes digits of every script, and raises an error of its own for thousands of them.
+    """
+    return int(text) if _NUMBER.fullmatch(text) else None

@@ -8,6 +8,7 @@ writes to `unguarded(stream)`, and cleans what it shows itself.
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import select
@@ -45,8 +46,21 @@ class _Guarded:
         return iter(self._stream)
 
 
+class _ClosedInput(io.RawIOBase):
+    """Standard input that was closed before the start (`<&-`): reading it is an error, not its end."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _buffer: Any, /) -> int:  # noqa: ANN401 -- whatever takes bytes
+        raise OSError(errno.EBADF, "standard input is closed")
+
+
 def guard() -> None:
-    """Twice is once. A stream that was closed before the start (`>&-`) becomes the null device."""
+    """Twice is once. A stream that was closed before the start (`>&-`) becomes the null device, for children, too."""
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # as descriptor 0, which the next file that is opened would become
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -496,6 +496,65 @@ def test_operations_are_listed_in_one_place() -> None:
     assert not wrong
 
 
+#: Who opens a file to read by other means than open_regular, read_given and bounded_read, and why no FIFO is there.
+READS_BY_ITSELF = {
+    "distdbg/given_file.py": "it is one of the three",
+    "distdbg/rundir/reading.py": "it is one of the three",
+    "distdbg/cli/__init__.py": "distdbg's own source",
+    "distdbg/cli/options.py": "after refuse_odd_target",
+    "distdbg/cli/commands/rehearse.py": "in a temporary folder of its own",
+    "distdbg/collect/files/child_limits.py": "/proc",
+    "distdbg/collect/files/trace_files.py": "tokenize.open, after is_file",
+    "distdbg/collect/runs/launcher_process.py": "/proc",
+    "distdbg/evidence/logs/messages.py": "distdbg's own configs",
+    "distdbg/report/page/renderer.py": "distdbg's own templates",
+    "distdbg/launch/agent/death_dump.py": "node-local",
+    "distdbg/launch/agent/follower.py": "/proc",
+    "distdbg/launch/agent/phase_clock.py": "node-local",
+    "distdbg/launch/agent/rank_watch.py": "node-local",
+    "distdbg/launch/agent/ranks.py": "node-local",
+    "distdbg/launch/agent/straggler_stacks.py": "node-local",
+    "distdbg/launch/backends/carriers.py": "a log that it has just opened by open_own",
+    "distdbg/launch/hang_dump.py": "/proc",
+    "distdbg/launch/io/folder_stream.py": "a dump that this process has just written",
+    "distdbg/launch/live/on_finding.py": "a report that this process has just written",
+    "distdbg/launch/plan/environment.py": "distdbg's own configs",
+    "distdbg/launch/plan/job_schema.py": "distdbg's own source",
+    "distdbg/launch/plan/torchrun_flags.py": "torch's source",
+    "distdbg/launch/replay/guard_driver.py": "programs of the tests",
+    "distdbg/launch/replay/guard_trial.py": "programs of the tests, and logs of its own",
+    "distdbg/launch/watch/capture.py": "node-local",
+    "distdbg/launch/watch/write_delay.py": "/proc, and events of its own agents",
+    "distdbg/rehearse/launchers.py": "after is_file",
+    "distdbg/shrink/checkpoint/staging.py": "after is_file",
+    "distdbg/shrink/making.py": "the copy in its staging folder",
+    "distdbg/shrink/verify/processing.py": "the copy in its staging folder",
+    "distdbg/shrink/verify/reloading.py": "the copy in its staging folder",
+    "distdbg/shrink/verify/task.py": "the copy in its staging folder",
+    "distdbg/shrink/verify/unsaved.py": "/proc",
+}
+_OTHER_OPEN = {"os.open", "tarfile.open", "source.open", "self.open", "self._follower.open", "Folder(folder).open"}
+
+
+def _reads(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    last = name.rpartition(".")[2]
+    return (last in ("read_text", "read_bytes") and "." in name) or (last == "open" and name not in _OTHER_OPEN)
+
+
+def test_foreign_files_are_opened_by_functions_that_refuse_fifos() -> None:
+    """collect/machine and collect/preflight read /proc and /sys, and the worker side its own process."""
+    found = {
+        name: f"{name}:{call.lineno} {ast.unparse(call)[:80]}: use distdbg.rundir.open_regular"
+        for path, name in zip(MODULES, NAMES, strict=True)
+        if not name.startswith(("distdbg/collect/machine/", "distdbg/collect/preflight/", "distdbg/worker/"))
+        for call in nodes(path)
+        if isinstance(call, ast.Call) and _reads(call) and not _writes(call)
+    }
+    assert not [wrong for name, wrong in found.items() if name not in READS_BY_ITSELF]
+    assert not READS_BY_ITSELF.keys() - found.keys(), "these use the functions now: take them off the list"
+
+
 #: Who parses JSON, TOML or a literal without a guard against deep nesting, and who wrote it.
 PARSES_OWN_TEXT = {
     "distdbg/collect/files/recorder_child.py": "a path from recorder_files",
@@ -509,6 +568,7 @@ PARSES_OWN_TEXT = {
     "distdbg/launch/backends/slurm/node_dump.py": "the command line of dump",
     "distdbg/launch/backends/slurm/template.py": "its own process",
     "distdbg/launch/link/wire.py": "anybody: Wire.receive has the guard",
+    "distdbg/launch/replay/apart.py": "its own process",
     "distdbg/launch/replay/guard_trial.py": "its own ranks",
     "distdbg/launch/watch/capture.py": "the request of the agent",
     "distdbg/rehearse/launchers.py": "its own process",

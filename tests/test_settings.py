@@ -81,6 +81,10 @@ torchrun: {standalone: true, run-path: false, max_restarts: 3, monitor-interval:
         ("torchrun:\n  nnodes: 2\n", ["job.yaml:2: ", "`nodes: N`"]),
         ("env: {A=: 1}\n", ["job.yaml:1: env: 'A=' cannot be the name of a variable"]),
         ('args: ["a\\0b"]\n', ["job.yaml:1: args: ", "no command line can carry"]),
+        ('hosts: ["a\\0b"]\n', ["job.yaml:1: hosts: ", "no command line can carry"]),
+        ('run_dir: "a\\0b"\n', ["job.yaml:1: run_dir: ", "no command line can carry"]),
+        ('slurm:\n  template: "a\\0b"\n', ["job.yaml:2: slurm.template: ", "no command line can carry"]),
+        ("nproc_per_node: ٣\n", ["is neither a number nor one of auto"]),
         ("env: [A]\n", ["env: a mapping of names to values is expected, and a list was found"]),
         ("args: 5\n", ["args: a list is expected, and '5' was found"]),
         ("args: [[1]]\n", ["args.0: text is expected, and a list was found"]),
@@ -98,6 +102,13 @@ def test_one_mistake(tmp_path, text, says):
     for words in says:
         assert words in found
     assert "pydantic" not in found
+
+
+@pytest.mark.parametrize("text", ["nproc_per_node: {}", "profile: 1:{}", "skip_attention: {}", "memory_steps: {}"])
+def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path, text):
+    with pytest.raises(JobFileError) as error:
+        read(tmp_path, text.format("9" * 5000) + "\n")
+    assert "job.yaml:1: " in str(error.value) and "int" not in str(error.value), error.value
 
 
 def test_all_mistakes_are_said_at_once_in_the_order_of_lines(tmp_path):

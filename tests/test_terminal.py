@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import subprocess
 import sys
 
 import pytest
@@ -55,3 +56,13 @@ def test_a_closed_window_costs_the_output_alone(monkeypatch):
         print("lost", file=stream, flush=True)
         print("lost, too", file=stream, flush=True)
     os.close(terminal)
+
+
+def test_a_closed_standard_input_is_an_error_of_who_reads_it(tmp_path):
+    """And not the file that was opened next, which would get its descriptor."""
+    (tmp_path / "train.py").write_text("x = 1\n")
+    for words, code in ((["lint", "--stdin"], 5), (["explain", "-"], 3), (["lint", "train.py"], 0)):
+        command = " ".join([sys.executable, "-m", "distdbg", *words, "<&-"])
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code and "Traceback" not in done.stderr, done
+        assert ("standard input is closed" in done.stdout + done.stderr) is (code != 0), done

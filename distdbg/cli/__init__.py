@@ -138,6 +138,12 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
             _stop_output(sys.stdout)
             _say(DistdbgError(f"the output cannot be written: {error.strerror}", "Write it to another place."))
             return DistdbgError.exit_code
+        case OSError(errno=errno.EAGAIN | errno.EMFILE | errno.ENFILE | errno.ENOMEM):
+            return _exhausted(error.strerror or str(error), command)
+        case MemoryError():
+            return _exhausted("no more memory can be had", command)
+        case RuntimeError(args=("can't start new thread",)):
+            return _exhausted("no more threads can be started", command)
         case OSError(errno=errno.ENAMETOOLONG):
             _say(UsageError("a path is longer than the system allows", "Name a shorter one."))
             return UsageError.exit_code
@@ -145,6 +151,15 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
             _say(UsageError("the folder that this is called from has been removed", "Change to one that is there."))
             return UsageError.exit_code
     return _own_error(error, command)
+
+
+def _exhausted(why: str, command: str) -> int:
+    _say(DistdbgError(f"a limit of this machine or of this user is reached: {why}", "`ulimit -a` shows the limits."))
+    return _code_of_own_error(command)
+
+
+def _code_of_own_error(command: str) -> int:
+    return EXIT_LAUNCHER_BROKE if command in ("launch", "attach") else EXIT_OWN_ERROR
 
 
 def _stop_output(stream: TextIO) -> None:
@@ -193,4 +208,4 @@ def _own_error(error: Exception, command: str) -> int:
     with _standard_error():
         traceback.print_exception(error)
         click.echo("distdbg: this is an error of distdbg's own; please report it with the lines above.", err=True)
-    return EXIT_LAUNCHER_BROKE if command in ("launch", "attach") else EXIT_OWN_ERROR
+    return _code_of_own_error(command)

@@ -75,11 +75,17 @@ class OutputFile(click.Path):
 
 
 class _OutputOption(click.Option):
-    """Refuses a path that leads, by whatever links, to a file that the same command line names, or to a run's own."""
+    """Refuses a path that leads, by whatever links, to a file that the same command line names or writes, or to a run's
+    own."""
 
     def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:  # noqa: ANN401
         value, rest = super().handle_parse_result(ctx, opts, args)
-        if isinstance(value, Path) and value.exists():
+        if not isinstance(value, Path):
+            return value, rest
+        outputs = {param.name for param in ctx.command.params if isinstance(param, _OutputOption)} - {self.name}
+        if any(value.resolve() == Path(given).resolve() for name, given in opts.items() if name in outputs and given):
+            raise UsageError(f"{str(value)!r} is named for two outputs", "Name two paths.")
+        if value.exists():
             others = [given for name, given in opts.items() if name != self.name]
             inputs = [word for given in others for word in (given if isinstance(given, (list, tuple)) else [given])]
             if any(_is_same_file(word, value) for word in inputs) or _is_record_of_run(value):

@@ -72,6 +72,12 @@ def dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def inner(record: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The object under `name`, else an empty one."""
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """A finite number under `name`, else None; True and False are no numbers."""
     value = record.get(name)

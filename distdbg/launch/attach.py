@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from distdbg.collect.runs.run_status import run_status
+from distdbg.collect.files.bounded_read import read_whole
+from distdbg.collect.runs.run_status import MOST_REPORT, run_status
 from distdbg.errors import EXIT_LOST, NothingToAnalyse
+from distdbg.evidence import jsonl
 from distdbg.launch.backends import submitted_job
 from distdbg.launch.io.control import ask_to_end
 from distdbg.launch.live.follow import Following, Job, JobStanding
@@ -22,8 +23,7 @@ def attach(run: RunDir, show_ranks: str | None = None) -> int:
     """Follow to the end; the job's exit code. `show_ranks` None: as it was launched. Raises NothingToAnalyse."""
     status = run_status(run)
     if status.live is False:
-        with contextlib.suppress(OSError):
-            sys.stderr.write(run.report_text.read_text(encoding="utf-8", errors="replace"))
+        sys.stderr.write(read_whole(run.report_text, MOST_REPORT)[0] or "")
         ended = "" if status.exit_code is None else f", exit code {status.exit_code}"
         sys.stderr.write(f"distdbg: {run.id} has ended: {status.outcome}{ended}\n")
         return EXIT_LOST if status.exit_code is None else status.exit_code
@@ -33,8 +33,8 @@ def attach(run: RunDir, show_ranks: str | None = None) -> int:
     job: Job = _LocalRun(run) if submitted is None else submitted.follow()
     shown = show_ranks if show_ranks is not None else ("0" if submitted is None else submitted.show_ranks)
     show: Show = shown if shown in ("all", "none") else unfold_ranks(shown)  # type: ignore[assignment]
-    size = (run.read_job().get("topology") or {}).get("world_size") or (submitted and submitted.world_size)
-    return Following(run, job, show, world_size=size if isinstance(size, int) else None).until_end()
+    size = jsonl.world_size(jsonl.inner(run.read_job(), "topology")) or (submitted.world_size if submitted else None)
+    return Following(run, job, show, world_size=size).until_end()
 
 
 class _LocalRun:

@@ -137,9 +137,7 @@ class JobSettings(BaseModel):
     _plain_words = field_validator("args", mode="before")(plain_words)
     _modes = field_validator("guards", mode="before")(modes)
     _variables = field_validator("env", mode="before")(variables)
-    _passable = field_validator("script", "module", "command", "args", "env", "name", "torchrun", "on_finding")(
-        passable
-    )
+    _passable = field_validator("*")(passable)
     _flags = field_validator("torchrun", mode="before")(flags)
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from distdbg.settings.values import plain_text
+from distdbg.settings.values import passable, plain_text
 
 
 class SlurmSettings(BaseModel):
@@ -46,6 +46,8 @@ class SlurmSettings(BaseModel):
     """How often a job that was warned goes back into the queue, to run on as its next attempt. Default: 0."""
     exclude_culprit: bool = False
     """Leave the node out that the verdict names, when the job goes back into the queue. Default: false."""
+
+    _passable = field_validator("*")(passable)
 
     @field_validator("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image",
                      "container_python", mode="before")  # fmt: skip

@@ -5,6 +5,7 @@ What cannot be meant raises ValueError, with a sentence.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import ValidationInfo
@@ -12,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from distdbg.backend_names import AUTO, backend_names
 from distdbg.model import unfold_ranks
+from distdbg.plain_text import whole_number
 
 #: More ranks than this on one machine is a slip of the keyboard.
 MOST_RANKS_A_NODE = 4096
@@ -51,8 +53,9 @@ def plain_text(value: object) -> object:
 
 
 def number_of_ranks(value: object) -> object:
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value)
+    if isinstance(value, str):
+        number = whole_number(value.removeprefix("-"))
+        value = value if number is None else -number if value.startswith("-") else number
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError("a number is expected, or auto, gpu, cpu or xpu")  # noqa: TRY004 -- pydantic takes this one
     if isinstance(value, int) and not 1 <= value <= MOST_RANKS_A_NODE:
@@ -64,7 +67,7 @@ def number_of_ranks(value: object) -> object:
 
 def number_of_layers(value: object) -> object:
     text = plain_text(value)
-    if text is None or text in SKIP_WORDS or (isinstance(text, str) and text.isdecimal() and int(text) > 0):
+    if text is None or text in SKIP_WORDS or (isinstance(text, str) and (whole_number(text) or 0) > 0):
         return text
     raise ValueError(f"a number of layers is expected, or {' or '.join(SKIP_WORDS)}")
 
@@ -73,10 +76,10 @@ def few_steps(value: object) -> object:
     if value is None:
         return None
     first, _, last = str(value).partition(":")
-    last = last or first
-    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < int(first) + MOST_STEPS):
+    begin, end = whole_number(first), whole_number(last or first)
+    if begin is None or end is None or not 0 < begin <= end < begin + MOST_STEPS:
         raise ValueError(f"FIRST:LAST is expected, from 1 on and at most {MOST_STEPS} steps, as in 10:12")
-    return f"{int(first)}:{int(last)}"
+    return f"{begin}:{end}"
 
 
 def watch_levels(value: object) -> object:
@@ -144,7 +147,7 @@ def variables(value: object) -> object:
 def passable(value: object) -> object:
     """What a process can be given: a NUL ends a word, and half of a surrogate pair has no bytes."""
     words = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    for word in (w for w in words if isinstance(w, str)):
+    for word in (str(w) for w in words if isinstance(w, (str, PurePath))):
         try:
             good = b"\0" not in word.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:

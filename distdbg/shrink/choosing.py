@@ -100,10 +100,10 @@ def order_warning(name: str, kept: Sequence[int]) -> str:
 def _named(where: str, total: int, name: str) -> list[int]:
     """The layers of a list: `3`, `-2` (the last but one), `0-3`, `first:2`, `last:1`; with commas between them."""
     refuse_bad_syntax(where)
-    layers = [layer for part in where.split(",") for layer in _part(part.strip(), total)]
-    wrong = [n for n in layers if not 0 <= n < total]
-    if wrong or not layers:
+    parts = [part for text in where.split(",") if (part := _part(text.strip(), total))]
+    if not parts or not all(0 <= bound < total for part in parts for bound in (part[0], part[-1])):
         raise UsageError(f"--keep {where}: {name} has the layers 0 to {total - 1}", "Name layers that there are.")
+    layers = [layer for part in parts for layer in part]
     if layers != list(range(total)) and len(layers) == total:
         raise UsageError(
             f"--keep {where}: {name} would have {total} layers, as many as before, in another order",
@@ -112,7 +112,7 @@ def _named(where: str, total: int, name: str) -> list[int]:
     return layers
 
 
-def _part(part: str, total: int) -> Sequence[int]:
+def _part(part: str, total: int) -> range:
     end = _END.fullmatch(part)
     if end is not None:
         count = int(end[2])

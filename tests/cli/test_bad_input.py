@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -238,3 +239,24 @@ def test_a_library_that_repeats_a_config_obeys_no_control(distdbg, tmp_path):
         done = distdbg(*words, cwd=tmp_path)
         assert done.code == 5 and "such" in done.err, done
         assert not re.search("[\x07\x1b\x7f-\x9f\u202e]", done.err + done.out), ascii(done.err)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        OSError(errno.EMFILE, "Too many open files"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(("command", "code"), [("runs", 1), ("attach", 70)])
+def test_an_exhausted_machine_is_one_sentence(command, code, error, monkeypatch):
+    def fails(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("distdbg.cli.cli.main", fails)
+    found, out, err = answer([command])
+    assert (found, out) == (code, "") and len(err.splitlines()) == 2 and not _PYTHONS.search(err), err
+    assert "a limit of this machine or of this user is reached" in err and "ulimit -a" in err

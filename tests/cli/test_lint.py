@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import jsonschema
@@ -311,3 +312,23 @@ def test_id_of_removed_rule_can_be_ignored_and_not_selected(tmp_path: Path) -> N
     assert "missing-zero-grad" in lint("--ignore", "mixed-devices", path).stdout
     error = lint("--select", "mixed-devices", path).exception
     assert isinstance(error, DistdbgError) and error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a." * 3000 + "b = 1", "[" + "a." * 3000 + "b]", "[x]\n" + "'a' . " * 3000 + "b = 1", "a = " + "[" * 9000],
+    ids=["key", "table", "quoted", "list"],
+)  # fmt: skip
+def test_settings_that_are_nested_without_end_are_refused(tmp_path: Path, text: str) -> None:
+    """Python's parser of TOML takes memory by the square of a key's parts: 3.5 GB for 30,000."""
+    written(tmp_path, "pyproject.toml", text)
+    written(tmp_path, "a.py", MISTAKE)
+    tracemalloc.start()
+    try:
+        error = lint(tmp_path / "a.py").exception
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, UsageError) and "pyproject.toml cannot be read: it is not TOML" in error.message
+    written(tmp_path, "pyproject.toml", f'a = "{"1." * 3000}"\n[tool.distdbg.lint]\nignore = ["missing-zero-grad"]\n')
+    assert lint(tmp_path / "a.py").exit_code == 0

@@ -131,3 +131,11 @@ def test_a_closed_standard_output_is_no_error_of_ours(words, tmp_path):
     WrittenRun(tmp_path).say(0, "step 1\n", 1).finish()
     done = started(words, ">&-", tmp_path)
     assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_two_outputs_have_two_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(".")
+    for other in ("X", "./X", "link/X"):
+        done = CliRunner().invoke(cli, ["memory", "analyze", ".", "--svg", "X", "--png", other])
+        assert isinstance(done.exception, UsageError) and "is named for two outputs" in done.exception.message, done

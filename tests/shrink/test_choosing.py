@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from distdbg.errors import UsageError
@@ -39,3 +41,14 @@ def test_an_order_is_reported() -> None:
     both = order_warning("s", [3, 1, 1])
     assert "several times" in both and "another order" in both
     assert not order_warning("s", [0, 3])
+
+
+def test_a_range_is_compared_with_the_model_before_it_becomes_a_list() -> None:
+    tracemalloc.start()
+    try:
+        for where in ("0-999999999", "first:999999999", "0,-999999999-0"):
+            with pytest.raises(UsageError, match="0 to 7"):
+                chosen_layers([0] * 8, None, where)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

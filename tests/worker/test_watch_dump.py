@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from distdbg.cli import run
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
+from distdbg.launch.replay.apart import replay_apart
 from distdbg.launch.replay.forward import definitions_of, replay
 from distdbg.launch.replay.replay_report import replay_report
 from distdbg.worker.agent_files import AgentFiles
@@ -284,3 +286,33 @@ def test_deeply_nested_description_is_unreadable(tmp_path):
     (tmp_path / "about.json").write_text("[" * 100_000)
     with pytest.raises(EvidenceUnreadable, match=r"about\.json cannot be read: it is not JSON"):
         replay(tmp_path)
+
+
+class Exits(Net):
+    def forward(self, batch, *, names=None):
+        if os.environ.get("EXITS"):
+            print("not in the report")
+            os._exit(7)
+        return super().forward(batch, names=names)
+
+
+def test_a_model_that_ends_its_process_ends_no_report(rank, monkeypatch, capfd):
+    torch.manual_seed(0)
+    bad_step(rank, Exits())
+    found = replay_apart(rank.folder)
+    assert found.fields is not None and (found.about.rank, found.about.step) == (0, 1)
+    monkeypatch.setenv("EXITS", "1")
+    with pytest.raises(Refused, match="ended the process that ran it: exit code 7"):
+        replay_apart(rank.folder)
+    assert run(["replay", "--json", str(rank.folder)]) == 6
+    report = json.loads(capfd.readouterr().out)
+    assert "exit code 7" in report["unknown"][0]["because"]
+
+
+@pytest.mark.parametrize("value", [5, "text", [1], {"a": 1}, None, 1e400, -1, True])
+def test_fields_of_other_types_count_as_missing(tmp_path, value):
+    about = {"schema": "distdbg.nonfinite/1"}
+    for name in ("rank", "step", "device", "model", "path", "cwd", "because", "left_out", "model_of_rank", "found"):
+        (tmp_path / "about.json").write_text(json.dumps(about | {name: value}))
+        with pytest.raises((NothingToAnalyse, Refused)):
+            replay(tmp_path)

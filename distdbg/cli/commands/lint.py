@@ -81,7 +81,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
     pyproject.toml takes select, ignore and exclude.
     """
-    from distdbg.collect.files.sources import find_sources, settings_for, source_of
+    from distdbg.collect.files.sources import find_sources, read_standard_input, settings_for
 
     if list_rules:
         _show_rules()
@@ -102,7 +102,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
     paths = paths or (stdin_filename,)
     settings = settings_for(paths, selected, ignored, exclude, preview=preview)
-    found = [source_of(stdin_filename, sys.stdin.buffer.read())] if by_stdin else find_sources(paths, settings.exclude)
+    found = [read_standard_input(stdin_filename)] if by_stdin else find_sources(paths, settings.exclude)
     sources = {source.path: source for source in found}
     if not sources:
         raise NothingToAnalyse(

@@ -37,12 +37,12 @@ def command(folder: Path, as_json: bool) -> None:
     pickle, and its code is imported and run: use only runs that you trust.
     """
     from distdbg.cli import answer
-    from distdbg.launch.replay.forward import replay
+    from distdbg.launch.replay.apart import replay_apart
     from distdbg.launch.replay.replay_report import replay_report
     from distdbg.report.run_document import run_document
 
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is no folder", "Name ranks/RRRRR/nonfinite of a run.")
-    report = replay_report(replay(folder), str(folder / "about.json"))
+    report = replay_report(replay_apart(folder), str(folder / "about.json"))
     answer.show(run_document(report), as_json=as_json)
     sys.exit(answer.exit_code(report))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import contextlib
-import errno
 import gzip
 import importlib
 import lzma
+import os
+import select
 import shutil
 import subprocess
 import sys
@@ -102,11 +102,7 @@ def _encoding_by_nulls(head: bytes) -> str:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    if path != STDIN:
-        return open_regular(path)
-    if sys.stdin is None:
-        raise OSError(errno.EBADF, "standard input is closed")
-    return cast("IO[bytes]", sys.stdin.buffer)
+    return cast("IO[bytes]", sys.stdin.buffer) if path == STDIN else open_regular(path)
 
 
 class _Peeked:
@@ -152,29 +148,27 @@ def _by_command(raw: _Peeked) -> Iterator[bytes]:
     command = shutil.which("zstd")
     if command is None:
         raise OSError(0, "it is packed with zstd, and neither the command zstd nor the package zstandard is here")
-    import threading
-
     with subprocess.Popen([command, "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        feeder = threading.Thread(target=_feed, args=(raw, child.stdin), daemon=True)
-        feeder.start()
-        while block := child.stdout.read(_BLOCK):
-            yield block
-        feeder.join()
+        os.set_blocking(child.stdin.fileno(), False)
+        packed = raw.read(_BLOCK)
+        while True:
+            if not packed:
+                child.stdin.close()
+            readable, writable, _ = select.select([child.stdout], [child.stdin] if packed else [], [])
+            if writable:
+                try:
+                    packed = packed[os.write(child.stdin.fileno(), packed) :] or raw.read(_BLOCK)
+                except BrokenPipeError:
+                    packed = b""
+            if readable:
+                block = os.read(child.stdout.fileno(), _BLOCK)
+                if not block:
+                    break
+                yield block
     if child.returncode:
         raise OSError(0, "it is packed with zstd and damaged or cut short")
-
-
-def _feed(raw: _Peeked, pipe: IO[bytes]) -> None:
-    try:
-        while data := raw.read(_BLOCK):
-            pipe.write(data)
-    except BrokenPipeError:
-        pass
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            pipe.close()
 
 
 def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ Settings come from `[tool.distdbg.lint]` of the nearest pyproject.toml and from 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import io
@@ -12,10 +13,11 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.errors import UsageError
@@ -31,6 +33,12 @@ _SUFFIXES = (".py", ".ipynb")
 #: a file of any other ending is a script only where its first line says so
 _ENDINGS = ("", ".py", ".pyw", ".pyi")
 _NAMES_PYTHON = re.compile(rb"#![^\n]*python")
+#: Parts of a dotted key: Python's parser takes memory by the square of their number.
+_MOST_KEY_PARTS = 100
+_DEEP_KEY = re.compile(
+    rf"""(?:^|[\[{{,])[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_KEY_PARTS}}}""",
+    re.ASCII | re.MULTILINE,
+)
 #: a notebook has pictures in it, which are not read
 _MOST_BYTES_OF_NOTEBOOK = 40_000_000
 #: never entered by themselves; a path that is named on the command line always is
@@ -89,7 +97,10 @@ def _read_table(path: Path) -> dict[str, Any]:
     else:
         import tomllib
     try:
-        whole = tomllib.loads(read_given(path).decode("utf-8"))
+        text = read_given(path).decode("utf-8")
+        if _DEEP_KEY.search(text):
+            raise ValueError(f"a key has more than {_MOST_KEY_PARTS} parts")  # noqa: TRY301
+        whole = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
         raise UsageError(f"{path} cannot be read: {why}", "Correct it, or lint from another folder.") from None
@@ -156,11 +167,20 @@ def _excluded(path: Path, patterns: Sequence[str]) -> bool:
 
 def read_source(path: Path) -> SourceText:
     """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
+    return _read_source(path.as_posix(), lambda: open_regular(path))
+
+
+def read_standard_input(name: str) -> SourceText:
+    """The text on standard input, as that of a file of this name."""
+    return _read_source(name, lambda: contextlib.nullcontext(sys.stdin.buffer))
+
+
+def _read_source(name: str, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> SourceText:
     try:
-        with open_regular(path) as file:
-            return source_of(path.as_posix(), file.read(_most_bytes(path.name) + 1))
+        with opened() as file:
+            return source_of(name, file.read(_most_bytes(name) + 1) or b"")  # None where it does not block
     except OSError as error:
-        return SourceText(path.as_posix(), None, error.strerror or str(error))
+        return SourceText(name, None, error.strerror or str(error))
 
 
 def _most_bytes(name: str) -> int:

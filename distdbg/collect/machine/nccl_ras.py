@@ -16,6 +16,7 @@ from pathlib import Path
 
 from distdbg.collect.machine.procfs import read_environment
 from distdbg.evidence.recorder.nccl_ras import read_ras, with_missing_comma
+from distdbg.plain_text import whole_number
 
 _ADDRESS = "localhost:28028"
 _MOST_BYTES = 64 << 20
@@ -63,9 +64,10 @@ def _address(pid: int) -> tuple[str, int]:
     if environment.get("NCCL_RAS_ENABLE") == "0":
         raise NoRas("NCCL_RAS_ENABLE=0")
     host, colon, port = environment.get("NCCL_RAS_ADDR", _ADDRESS).rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    number = whole_number(port)
+    if not colon or number is None or number > 65535:
         raise NoRas("NCCL_RAS_ADDR is no address")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def _answer(connection: socket.socket, until: float) -> bytes:

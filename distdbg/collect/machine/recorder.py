@@ -33,6 +33,7 @@ from distdbg.collect.machine.nccl_ras import uses_nccl
 from distdbg.collect.machine.procfs import read_environment, started_at
 from distdbg.collect.machine.worker_server import RequestFailed, WorkerServer
 from distdbg.model import fold_ranks
+from distdbg.rundir import open_regular
 
 _MOST_BYTES = 64 << 20
 _ENTRIES = b'"entries"'
@@ -295,7 +296,7 @@ def _write_into(pipe: Path) -> None:
 
 def _whole(file: Path) -> bytes | None:
     """None while torch still writes."""
-    with contextlib.suppress(OSError), file.open("rb") as opened:
+    with contextlib.suppress(OSError), open_regular(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
         return data if data.endswith(_STOP) and len(data) <= _MOST_BYTES else None
     return None

@@ -12,14 +12,15 @@ from typing import Any
 from distdbg.collect.files.bounded_read import read_end, read_whole
 from distdbg.collect.runs.launcher_process import find_launcher
 from distdbg.evidence import jsonl
+from distdbg.evidence.exit_status import exit_status
 from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, NotStarted, Requeued, Submitted
 from distdbg.rundir import RunDir
 
 _Event = tuple[int, dict[str, Any]]
 
 _TAIL_BYTES = 1 << 20
-#: Bytes of report.json: 16,384 ranks have 4 MiB.
-_MOST_REPORT = 64 << 20
+#: Bytes of report.json, of which 16,384 ranks have 4 MiB, and of report.txt.
+MOST_REPORT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     finished = Finished.newest(events) or NotStarted.newest(events)
     attempts = run.attempts()
     live, why = (False, "") if finished else _lives(run)
-    code = finished.exit_code if isinstance(finished, Finished) else None
+    code = exit_status(finished.fields()) if isinstance(finished, Finished) else None
     outcome = "running" if live else _reported(run, events) or _recorded(finished, cancelled=Cancelled.is_in(events))
     if live is None and (Submitted.is_in(events[-1:]) or Requeued.is_in(events[-1:])):
         outcome = "submitted"
@@ -89,7 +90,7 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
 def _reported(run: RunDir, events: list[_Event]) -> str:
     """The outcome in report.json; empty if the run has gone on since: a later attempt, or a later event but the end,
     which the launcher records after the report."""
-    report = jsonl.whole(read_whole(run.report_json, _MOST_REPORT)[0] or "") or {}
+    report = jsonl.whole(read_whole(run.report_json, MOST_REPORT)[0] or "") or {}
     facts = report.get("run")
     if not isinstance(facts, dict) or facts.get("attempt") != run.next_attempt - 1:
         return ""

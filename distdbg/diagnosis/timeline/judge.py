@@ -16,6 +16,7 @@ from distdbg.evidence.native_frames import NativeWait, outermost_wait
 from distdbg.evidence.ops import COLLECTIVE, RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame
+from distdbg.plain_text import whole_number
 from distdbg.protocol.dump import SLEEP
 
 _TRANSFERS, _COLLECTIVES = of_kind(SEND, RECEIVE), of_kind(COLLECTIVE)
@@ -219,8 +220,8 @@ def _transfer(seen: Seen, function: str, peer: int | None) -> Standing:
 def _peer(frame: Frame) -> int | None:
     """From the variables of send or recv: only where they were given as global ranks."""
     for name in ("src", "dst"):
-        if (value := frame.variables.get(name, "")).isdecimal():
-            return int(value)
+        if (peer := whole_number(frame.variables.get(name, ""))) is not None:
+            return peer
     return None
 
 

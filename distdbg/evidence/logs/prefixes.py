@@ -18,6 +18,7 @@ from typing import Any
 from distdbg.evidence import jsonl
 from distdbg.evidence.stacks.tracebacks import HEADER
 from distdbg.model import MOST_RANKS, is_plausible_time
+from distdbg.plain_text import whole_number
 
 #: Prefixes of one line; more is no log.
 _MOST_ROUNDS = 12
@@ -276,9 +277,9 @@ def _unpacked(  # noqa: PLR0911 -- one form a case
         ("rank", _RANK_KEYS), ("local_rank", _LOCAL_KEYS), ("pid", _PID_KEYS),
     )  # fmt: skip
     for name, keys in numbers:
-        number = next((flat[key] for key in keys if str(flat.get(key, "")).isdecimal()), None)
-        if number is not None and int(number) < (MOST_RANKS if name != "pid" else 1 << 31):
-            found[name] = int(number)
+        number = next((n for key in keys if (n := whole_number(str(flat.get(key, "")))) is not None), None)
+        if number is not None and number < (MOST_RANKS if name != "pid" else 1 << 31):
+            found[name] = number
     words: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("host", _HOST_KEYS), ("pod", _POD_KEYS), ("level", _LEVEL_KEYS), ("stream", ("stream",)),
     )  # fmt: skip

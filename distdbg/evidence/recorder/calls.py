@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from distdbg.evidence.ops import is_transfer
+from distdbg.plain_text import whole_number
 
 #: so many calls are kept: a file with fewer has lost none
 KEPT = 4095
@@ -89,7 +90,7 @@ def files_of_calls(sites: str) -> list[str]:
 
 def _site(text: str) -> _Site:
     fields = text.split("\t")
-    if len(fields) not in (_LEAST_FIELDS, len(_NO_SITE)) or not fields[2].isdecimal():
+    if len(fields) not in (_LEAST_FIELDS, len(_NO_SITE)) or whole_number(fields[2]) is None:
         return _NO_SITE
     operation, file, line, function, dtype, group, module, phase = (*fields, "", "")[: len(_NO_SITE)]
     return operation, file, int(line), function, dtype, group, module, phase

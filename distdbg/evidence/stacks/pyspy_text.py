@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from distdbg.evidence.stacks.threads import MOST_FRAMES
+from distdbg.plain_text import whole_number
 
 _PROCESS = re.compile(r"^Process (\d{1,9}): ")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19}) \(([\w+]+)\)(?:: "(.*)")?$')
@@ -45,7 +46,7 @@ def read_pyspy_text(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _thread(pid: int, number: str, state: str, name: str | None) -> dict[str, Any]:
-    os_id = int(number) if number.isdecimal() else 0
+    os_id = whole_number(number) or 0
     words = state.split("+")
     return {
         "pid": pid,

@@ -11,6 +11,8 @@ line that calls; what torch does meanwhile lies within.
 
 from __future__ import annotations
 
+from distdbg.plain_text import whole_number
+
 CATEGORY = "user_annotation"
 PREFIX = "distdbg:"
 #: tids that no thread has: 1 is init's
@@ -42,4 +44,4 @@ def step_name(number: int) -> str:
 def step_of(name: str) -> int | None:
     """21 for `distdbg:step 21`, None for any other name."""
     stem, _, number = name.partition(" ")
-    return int(number) if stem == STEP and number.isdecimal() else None
+    return whole_number(number) if stem == STEP else None

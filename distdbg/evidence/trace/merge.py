@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from distdbg.evidence.jsonl import inner, number, text
 from distdbg.evidence.trace.marks import CATEGORY, LINES_TRACK, TRACK
 
 #: A rank has so many numbers for its processes: itself, its GPUs, what the profiler shows as one.
@@ -49,22 +50,22 @@ class Renumbering:
 
     def event(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """`event` itself, changed, and before it what names its process."""
-        pid, name = event.get("pid"), event.get("name")
+        pid, name = event.get("pid"), text(event, "name")
         if pid in _ABOUT_PROFILER:
             return
         if event.get("ph") == "M" and name in _ABOUT_PROCESS:
-            value = (event.get("args") or {}).get(_ABOUT_PROCESS[str(name)])
-            self._said.setdefault(_key(pid), {})[str(name)] = str(value)
+            value = inner(event, "args").get(_ABOUT_PROCESS[name])
+            self._said.setdefault(_key(pid), {})[name] = str(value)
             return
-        number = self._pids.get(_key(pid))
-        if number is None:
-            number = self._pids[_key(pid)] = (self._place.rank + 1) * _PIDS + len(self._pids)
-            yield from self._names(pid, number)
-        event["pid"] = number
+        new_pid = self._pids.get(_key(pid))
+        if new_pid is None:
+            new_pid = self._pids[_key(pid)] = (self._place.rank + 1) * _PIDS + len(self._pids)
+            yield from self._names(pid, new_pid)
+        event["pid"] = new_pid
         if event.get("cat") == CATEGORY and event.get("tid").__class__ is int and event["tid"] not in _OURS:
             yield from self._beside(event)
-        if "ts" in event and event["ts"].__class__ in (int, float) and event.get("ph") != "M":
-            event["ts"] = round(event["ts"] + self._place.shift_us, 3)
+        if (begin := number(event, "ts")) is not None and event.get("ph") != "M":
+            event["ts"] = round(begin + self._place.shift_us, 3)
         if "id" in event:
             event["id"] = self._own(event["id"])
         args = event.get("args")

@@ -23,6 +23,7 @@ from distdbg.evidence.trace.marks import HEADER
 from distdbg.evidence.trace.phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
 from distdbg.evidence.trace.places import TracePlace
 from distdbg.evidence.trace.spans import Spans, length, union, within
+from distdbg.plain_text import whole_number
 
 #: (place, kind of site) -> the lines where its function makes that call, as far as its source is available.
 LinesOf = Callable[[TracePlace, str], tuple[int, ...]]
@@ -216,7 +217,7 @@ class _ProfileDigest:
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
-            first_step=int(steps[0].label) if self.steps.by == OWN_MARKS and steps[0].label.isdecimal() else None,
+            first_step=whole_number(steps[0].label) if self.steps.by == OWN_MARKS else None,
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,

@@ -5,7 +5,6 @@ Everything is read from the run directory, as `distdbg logs -f` does; `Job` says
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -15,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from distdbg.collect.files.bounded_read import read_whole
+from distdbg.collect.runs.run_status import MOST_REPORT
 from distdbg.collect.runs.run_tail import FileTail, RunTail
 from distdbg.errors import EXIT_LOST
+from distdbg.evidence.exit_status import exit_status
 from distdbg.launch.live.console import Console, Show, Shown
 from distdbg.launch.live.readers import show_rest, wait_for_readers
 from distdbg.launch.live.state import RunState
@@ -136,11 +138,10 @@ class Following:
 
     def _end(self, standing: JobStanding) -> int:
         """The word of the launch on the other side; where it left none, a verdict from what it left."""
-        code = self._finished.get("exit_code") if self._finished else None
-        if isinstance(code, int):
+        code = exit_status(self._finished or {})
+        if code is not None:
             if not self._run.batch_log.exists():  # nobody here has shown the verdict
-                with contextlib.suppress(OSError):
-                    self._view.show(self._run.report_text.read_text(encoding="utf-8", errors="replace"))
+                self._view.show(read_whole(self._run.report_text, MOST_REPORT)[0] or "")
             return code
         if not self.launched:
             self._view.say(f"{self._job.name} ended before any rank was started")

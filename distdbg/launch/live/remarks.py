@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistdbgError
 from distdbg.model import fold_ranks
+from distdbg.plain_text import whole_number
 
 if TYPE_CHECKING:
     from distdbg.launch.live.state import RunState
@@ -60,7 +61,7 @@ class BlockedRestart:
     """Notices that torchrun waits for a restart that a finished node does not join."""
 
     def __init__(self, max_restarts: str) -> None:
-        self._may_restart = max_restarts.isdecimal() and int(max_restarts) > 0
+        self._may_restart = (whole_number(max_restarts) or 0) > 0
         self._since: float | None = None
 
     def look(self, state: RunState) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from distdbg.evidence.jsonl import integer
+from distdbg.evidence.exit_status import exit_status
+from distdbg.evidence.jsonl import dicts, inner, integer, number, text
+from distdbg.evidence.jsonl import rank as plausible_rank
 from distdbg.model import grouped
 from distdbg.protocol.agent_events import LOST
 
@@ -64,70 +66,79 @@ class RunState:
     nodes: dict[int, NodeState] = field(default_factory=dict)
 
     def apply(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        """A field of another type counts as missing; what names no plausible rank changes none."""
         match event.get("event"):
             case "agent-started":
-                self.hosts[node_rank] = str(event.get("host"))
+                self.hosts[node_rank] = text(event, "host")
             case "attempt-started":
                 self._start_attempt(node_rank, event)
             case "rank-started":
-                rank = self._rank(node_rank, event)
-                rank.state, rank.pid = "running", event.get("pid")
+                for rank in self._ranks(node_rank, [event.get("rank")]):
+                    rank.state, rank.pid = "running", integer(event, "pid")
             case "metrics":
-                for sample in event.get("ranks", ()):
+                for sample in dicts(event.get("ranks")):
                     self._sample(node_rank, sample)
                 self._node_sample(node_rank, event)
             case "gpu-xid":
                 self._xid(node_rank, event)
             case "rank-exited":
-                rank = self._rank(node_rank, event)
-                rank.exit_code = event.get("exit_code")
-                stopped = "stopped" if event.get("asked_to_stop") else "failed"
-                rank.state = "finished" if rank.exit_code == 0 else stopped
+                for rank in self._ranks(node_rank, [event.get("rank")]):
+                    rank.exit_code = exit_status(event)
+                    stopped = "stopped" if event.get("asked_to_stop") else "failed"
+                    rank.state = "finished" if rank.exit_code == 0 else stopped
 
     def _start_attempt(self, node_rank: int, event: Mapping[str, Any]) -> None:
-        attempt = int(event.get("attempt", 1))
+        attempt = integer(event, "attempt") or 1
         if attempt > self.attempt:
             self.attempt, self.ranks = attempt, {}
-        for rank in event.get("ranks", {}):
-            self.ranks[int(rank)] = RankState(int(rank), node_rank)
+        for rank in _plausible(event.get("ranks")):
+            self.ranks[rank] = RankState(rank, node_rank)
 
-    def _rank(self, node_rank: int, event: Mapping[str, Any]) -> RankState:
-        number = int(event["rank"])
-        return self.ranks.setdefault(number, RankState(number, node_rank))
+    def _ranks(self, node_rank: int, numbers: object) -> list[RankState]:
+        """The states of the plausible ranks of a list."""
+        return [self.ranks.setdefault(number, RankState(number, node_rank)) for number in _plausible(numbers)]
 
     def _sample(self, node_rank: int, sample: Mapping[str, Any]) -> None:
-        rank = self._rank(node_rank, sample)
-        for name in ("step", "rate", "phase", "rss", "data_wait", "late_ms", "step_ms"):
-            if sample.get(name) is not None:
-                setattr(rank, name, sample[name])
+        fields = {
+            **{name: integer(sample, name) for name in ("step", "rss")},
+            **{name: number(sample, name) for name in ("rate", "data_wait", "late_ms", "step_ms")},
+            "phase": text(sample, "phase") or None,
+        }
+        for rank in self._ranks(node_rank, [sample.get("rank")]):
+            for name, value in fields.items():
+                if value is not None:
+                    setattr(rank, name, value)
 
     def _node_sample(self, node_rank: int, event: Mapping[str, Any]) -> None:
         node = self.nodes.setdefault(node_rank, NodeState())
-        memory = event.get("memory") or {}
+        memory = inner(event, "memory")
         available, limit, current = (integer(memory, name) for name in ("available", "limit", "current"))
         left = [available] if available is not None else []
         if limit is not None and current is not None:
             left.append(max(0, limit - current + (integer(memory, "reclaimable") or 0)))
         node.available = min(left, default=node.available)
-        gpus = event.get("gpus")
-        if gpus is None:
+        if event.get("gpus") is None:
             return
-        node.gpus_because = str(event.get("gpus_because") or "")
-        node.gpu_busy = tuple(gpu["utilisation"] for gpu in gpus if "utilisation" in gpu)
-        lost = [gpu for gpu in gpus if gpu.get("because") in LOST]
-        gone = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in lost if not gpu.get("ranks")]
+        gpus = dicts(event["gpus"])
+        node.gpus_because = text(event, "gpus_because")
+        node.gpu_busy = tuple(_figures(gpus, "utilisation"))
+        gone = [
+            f"GPU {integer(gpu, 'index')}: {_why_lost(gpu)}" for gpu in gpus if _why_lost(gpu) and not gpu.get("ranks")
+        ]
         node.faults = (*(words for words in node.faults if words.startswith("Xid")), *gone)
-        by_rank = grouped((rank, gpu) for gpu in gpus for rank in gpu.get("ranks", ()))
-        for number, own in by_rank.items():
-            _place_gpus(self._rank(node_rank, {"rank": number}), own, node.first_errors)
+        by_rank = grouped((rank, gpu) for gpu in gpus for rank in _plausible(gpu.get("ranks")))
+        for rank_number, own in by_rank.items():
+            for rank in self._ranks(node_rank, [rank_number]):
+                _place_gpus(rank, own, node.first_errors)
 
     def _xid(self, node_rank: int, event: Mapping[str, Any]) -> None:
-        node, number = self.nodes.setdefault(node_rank, NodeState()), int(event.get("xid", 0))
-        for rank in event.get("ranks", ()):
-            rank_state = self._rank(node_rank, {"rank": rank})
-            rank_state.xids = (*rank_state.xids, number)
+        node, xid = self.nodes.setdefault(node_rank, NodeState()), integer(event, "xid")
+        if xid is None:
+            return
+        for rank in self._ranks(node_rank, event.get("ranks")):
+            rank.xids = (*rank.xids, xid)
         if not event.get("ranks"):
-            node.faults = (f"Xid {number} on GPU {event.get('uuid')}", *node.faults)
+            node.faults = (f"Xid {xid} on GPU {text(event, 'uuid')}", *node.faults)
 
     # -- sums for a line ------------------------------------------------------------------------------------
 
@@ -157,15 +168,35 @@ class RunState:
         return sum(r.rss or 0 for r in self.with_state("running"))
 
 
-def _place_gpus(rank: RankState, gpus: list[Mapping[str, Any]], first_errors: dict[int, int]) -> None:
+def _plausible(numbers: object) -> Iterator[int]:
+    """The plausible ranks of a list, or of an object's keys."""
+    for value in numbers if isinstance(numbers, (list, dict)) else ():
+        if (rank := plausible_rank(value)) is not None:
+            yield rank
+
+
+def _figures(gpus: list[dict[str, Any]], name: str) -> list[int]:
+    return [figure for gpu in gpus if (figure := integer(gpu, name)) is not None]
+
+
+def _why_lost(gpu: Mapping[str, Any]) -> str:
+    """Why the device cannot be reached; empty if it can."""
+    because = text(gpu, "because")
+    return because if because in LOST else ""
+
+
+def _place_gpus(rank: RankState, gpus: list[dict[str, Any]], first_errors: dict[int, int]) -> None:
     """Set the GPU figures of a rank: of several devices the least busy, the fullest and the hottest count."""
-
-    def figures(name: str) -> list[int]:
-        return [gpu[name] for gpu in gpus if gpu.get(name) is not None]
-
-    rank.gpu_busy, rank.gpu_heat = min(figures("utilisation"), default=None), max(figures("temperature"), default=None)
-    rank.gpu_used, rank.gpu_total = sum(figures("memory_used")) or None, sum(figures("memory_total")) or None
-    rank.gpu_lost = next((str(gpu["because"]) for gpu in gpus if gpu.get("because") in LOST), "")
-    rank.gpu_slowed = tuple(dict.fromkeys(reason for gpu in gpus for reason in gpu.get("throttle", ())))
-    errors = {int(gpu["index"]): int(gpu.get("ecc_uncorrected") or 0) for gpu in gpus if "index" in gpu}
+    rank.gpu_busy = min(_figures(gpus, "utilisation"), default=None)
+    rank.gpu_heat = max(_figures(gpus, "temperature"), default=None)
+    rank.gpu_used, rank.gpu_total = (
+        sum(_figures(gpus, "memory_used")) or None,
+        sum(_figures(gpus, "memory_total")) or None,
+    )
+    rank.gpu_lost = next(filter(None, map(_why_lost, gpus)), "")
+    reasons = [reason for gpu in gpus if isinstance(gpu.get("throttle"), list) for reason in gpu["throttle"]]
+    rank.gpu_slowed = tuple(dict.fromkeys(reason for reason in reasons if isinstance(reason, str)))
+    errors = {
+        index: integer(gpu, "ecc_uncorrected") or 0 for gpu in gpus if (index := integer(gpu, "index")) is not None
+    }
     rank.gpu_errors = sum(count - first_errors.setdefault(index, count) for index, count in errors.items())

@@ -5,7 +5,6 @@ What it knows is what agents write into the run directory: events at once, figur
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -58,8 +57,7 @@ class Top:
     def take(self, node_rank: int, event: Mapping[str, Any], now: float) -> None:
         """`now` is when the viewer read it: the age of what was there before is not known."""
         self._last_event[node_rank] = now
-        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):  # what is no event is passed over
-            self.state.apply(node_rank, event)
+        self.state.apply(node_rank, event)
 
     def rows(self, now: float, most: int, node: int | None = None) -> list[TopRow]:
         """Worst first; a line a node where ranks are more than `most`; with `node`, that node's ranks."""

@@ -61,8 +61,13 @@ def read_hosts(text: str) -> list[str]:
         except OSError as error:
             raise UsageError(f"--hosts {text}: {error.strerror}", "Name hosts, or a file with one a line.") from None
         hosts = [words[0] for line in lines if (words := line.partition("#")[0].split())]
-    bad = next((host for host in hosts if not host or host.startswith("-") or any(c.isspace() for c in host)), None)
+    bad = next((host for host in hosts if not _is_host(host)), None)
     if not hosts or bad is not None:
         raise UsageError(f"--hosts {text}: {bad!r} is no host" if hosts else f"--hosts {text} names no host",
                          "Name hosts, or a file with one a line.")  # fmt: skip
     return hosts
+
+
+def _is_host(name: str) -> bool:
+    """Whether it can be one word of ssh's command line, and no option of ssh's."""
+    return name.isprintable() and len(name.split()) == 1 == len(name.split(" ")) and not name.startswith("-")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.errors import UsageError
+from distdbg.plain_text import whole_number
 
 
 @dataclass(frozen=True)
@@ -226,8 +227,9 @@ _NUMBERS = {
 def value_mistake(name: str, value: str) -> str:
     """A sentence for a value that torchrun would refuse in every process, empty for one that is well."""
     if name == "nnodes":
-        low, colon, high = value.partition(":")
-        good = low.isdecimal() and (high.isdecimal() or not colon) and 0 < int(low) <= int(high or low)
+        low, _, high = value.partition(":")
+        least, most = whole_number(low), whole_number(high if ":" in value else low)
+        good = least is not None and most is not None and 0 < least <= most
         return "" if good else f"--nnodes {value!r} is neither a number of nodes nor a range such as 1:4"
     kind, what = _NUMBERS.get(name, (str, ""))
     try:

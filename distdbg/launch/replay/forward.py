@@ -66,11 +66,29 @@ def _future(tree: ast.Module) -> int:
 
 
 @dataclass(frozen=True)
+class SavedStep:
+    """What about.json says of the step that was saved; a field of another type counts as missing."""
+
+    rank: int | None
+    step: int | None
+    device: str
+    model: str
+    model_of_rank: int | None
+    #: folders that the job imported from
+    folders: tuple[str, ...]
+    left_out: tuple[str, ...]
+    #: why a file was not saved, by its name
+    because: Mapping[str, Any]
+    #: the finding of the job's own run
+    found: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Replay:
     """`fields` are those of the fact that a rank sends, None where all stayed finite. `loss` says what the backward
     began from."""
 
-    about: Mapping[str, Any]
+    about: SavedStep
     fields: dict[str, Any] | None
     loss: str
     device: str
@@ -84,20 +102,22 @@ def replay(folder: Path) -> Replay:
         import torch
     except ImportError:
         raise ToolMissing("torch is not installed here", "Replay where the job ran.") from None
-    if about.get("left_out"):
-        raise Refused(f"the batch held what cannot be saved plainly: {', '.join(map(str, about['left_out'][:5]))}",
+    if about.left_out:
+        raise Refused(f"the batch held what cannot be saved plainly: {', '.join(about.left_out[:5])}",
                       "Give the model tensors, numbers, text, and lists, tuples and dicts of them.")  # fmt: skip
-    cuda = about.get("device") == "cuda" and torch.cuda.is_available()
+    cuda = about.device == "cuda" and torch.cuda.is_available()
     device = "cuda" if cuda else "cpu"
     batch = _load(folder / "batch.pt", about, device)
     home = _home_of_model(folder, about)
     model = _model(home, about, _load(home / "state.pt", about, device))
-    notes = [] if device == about.get("device") else [f"it ran on {about.get('device')}, and here on {device}"]
+    notes = (
+        [] if device == about.device else [f"it ran on {about.device or 'a device not recorded'}, and here on {device}"]
+    )
     fields, loss = _run(model, batch, about)
     return Replay(about, fields, loss, device, tuple(notes))
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def _about(folder: Path) -> SavedStep:
     path = folder / "about.json"
     try:
         about = jsonl.parse(read_given(path))
@@ -109,54 +129,63 @@ def _about(folder: Path) -> dict[str, Any]:
         raise EvidenceUnreadable(f"{path} cannot be read: {why}", "Copy the whole folder again.") from None
     if not isinstance(about, dict) or about.get("schema") != _SCHEMA:
         raise EvidenceUnreadable(f"{path} is not of {_SCHEMA}", "Replay with the distdbg that wrote it.")
-    return about
+    left_out = about.get("left_out")
+    return SavedStep(
+        rank=jsonl.rank(about.get("rank")),
+        step=jsonl.integer(about, "step"),
+        device=jsonl.text(about, "device"),
+        model=jsonl.text(about, "model"),
+        model_of_rank=jsonl.rank(about.get("model_of_rank")),
+        folders=tuple(filter(None, (jsonl.text(about, "path"), jsonl.text(about, "cwd")))),
+        left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
+        because=jsonl.inner(about, "because"),
+        found=jsonl.inner(about, "found"),
+    )
 
 
-def _home_of_model(folder: Path, about: Mapping[str, Any]) -> Path:
+def _home_of_model(folder: Path, about: SavedStep) -> Path:
     """Under DDP the first rank may have saved the model that all have: as it was when that rank saw it, which may be a
     step later, with the weights of that one."""
-    rank = about.get("model_of_rank")
-    if not isinstance(rank, int):
+    rank = about.model_of_rank
+    if rank is None:
         return folder
     home = folder.absolute().parent.parent / f"{rank:05d}" / folder.absolute().name
     if not (home / "state.pt").is_file():
         raise NothingToAnalyse(f"the model is rank {rank}'s, and {home / 'state.pt'} is not there",
                                "Copy the folders of all ranks, or look whether that rank could save it.")  # fmt: skip
-    step, there = about.get("step"), _about(home).get("step")
-    if not isinstance(step, int) or step != there:
+    step, there = about.step, _about(home).step
+    if step is None or step != there:
         raise Refused(f"the batch is of step {step}, and the model, which rank {rank} saved, is as it was at step "
                       f"{there}: with other weights", f"Replay rank {rank}'s own batch: name its folder.")  # fmt: skip
     return home
 
 
-def _load(path: Path, about: Mapping[str, Any], device: str) -> Any:  # noqa: ANN401
+def _load(path: Path, about: SavedStep, device: str) -> Any:  # noqa: ANN401
     import torch
 
     try:
         with open_regular(path) as file:
             return torch.load(file, map_location=device, weights_only=True)
     except FileNotFoundError:
-        because = about.get("because", {}).get(path.name) or "it is missing"
+        because = about.because.get(path.name) or "it is missing"
         raise NothingToAnalyse(f"{path} was not saved: {because}",
                                "Without it there is nothing to run again.") from None  # fmt: skip
     except Exception as error:
         raise EvidenceUnreadable(f"{path} cannot be read: {_first_line(error)}", "Was it copied whole?") from None
 
 
-def _model(home: Path, about: Mapping[str, Any], state: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _model(home: Path, about: SavedStep, state: Mapping[str, Any]) -> Any:  # noqa: ANN401
     path = home / "model.pkl"
-    for entry in (about.get("path"), about.get("cwd")):
-        if isinstance(entry, str) and entry and entry not in sys.path:
-            sys.path.append(entry)
+    sys.path += [folder for folder in about.folders if folder not in sys.path]
     try:
         with open_regular(path) as file, contextlib.redirect_stdout(sys.stderr):
             return _Unpickler(file, state, home / "script.py").load()
     except FileNotFoundError:
-        because = about.get("because", {}).get("model.pkl") or "it is missing"
+        because = about.because.get("model.pkl") or "it is missing"
         raise NothingToAnalyse(f"{path} was not saved: {because}",
                                "batch.pt and state.pt can be loaded by hand.") from None  # fmt: skip
     except Exception as error:
-        raise Refused(f"the model {about.get('model')} cannot be built here: {_first_line(error)}",
+        raise Refused(f"the model {about.model} cannot be built here: {_first_line(error)}",
                       "Its classes are imported as in the job: run this in the job's environment and folder, and see "
                       "that they are at the top of the script or in a module.") from None  # fmt: skip
 
@@ -181,7 +210,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _run(model: Any, batch: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401
+def _run(model: Any, batch: Mapping[str, Any], about: SavedStep) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401
     """One forward; where its outputs are finite, a backward."""
     from distdbg.worker.watch import outputs
     from distdbg.worker.watch.figures import is_finite
@@ -196,7 +225,7 @@ def _run(model: Any, batch: Mapping[str, Any], about: Mapping[str, Any]) -> tupl
             output = model(*batch["args"], **batch["kwargs"])
             loss, what = _loss(output)
         found = origin(outputs.made())
-        fields = {"at": about.get("step"), "late": False, **bad_weights(model)}
+        fields = {"at": about.step, "late": False, **bad_weights(model)}
         if found["made"] != "loss":
             return {**fields, **found}, "nothing: its forward was enough"
         if loss is None:

@@ -16,26 +16,23 @@ _WHY_NOT = ("all outputs and gradients were finite here ({loss}): the loss itsel
 
 def replay_report(found: Replay, path: str) -> Report:
     """`path` is about.json's, which is cited."""
-    rank, step = found.about.get("rank"), found.about.get("step")
-    rank = rank if isinstance(rank, int) else 0
+    rank = found.about.rank or 0
     unknown = [Unknown("whether that is how it was in the job", note) for note in found.notes]
     if found.fields is None:
         why = _WHY_NOT.format(loss=f"the backward began from {found.loss}")
-        if found.about.get("found", {}).get("made") == "gradient":
+        if found.about.found.get("made") == "gradient":
             why += "; or another rank, whose gradients were averaged with this one's: replay that one's"
         return Report(None, (), {}, unknown=(Unknown("what made the value that is not finite", why), *unknown))
     # What is not finite here was so in a step that was taken, or was about to be: an error.
     fact = GuardFact(rank, "non-finite", {**found.fields, "stepped": True}, None,
-                     step if isinstance(step, int) else None, None, Citation(path))  # fmt: skip
+                     found.about.step, None, Citation(path))  # fmt: skip
     evidence = RunEvidence({}, 0, (RankRecord(rank, 0, 0, "here", guards=(fact,)),), ())
     return Report(None, tuple(non_finite.run(evidence)), {}, unknown=(*unknown, *_otherwise(found)))
 
 
 def _otherwise(found: Replay) -> list[Unknown]:
     """The job's own run had named another place, and was sure of it."""
-    value = found.about.get("found")
-    before: Mapping[str, Any] = value if isinstance(value, dict) else {}
-    here = found.fields or {}
+    before, here = found.about.found, found.fields or {}
     around, inner = str(before.get("module") or ""), str(here.get("module") or "")
     closer = before.get("made") == here.get("made") == "module" and (not around or inner.startswith(f"{around}."))
     if closer or _named(before) == _named(here) or before.get("made") not in ("module", "data", "loss", "gradient"):

@@ -20,6 +20,7 @@ from distdbg.launch.live.explain import explain, get_ready, where_ranks_are
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.watch.dump_requests import DumpRequests, OpenDump
 from distdbg.launch.watch.stall import StallEvent, StallWatch
+from distdbg.plain_text import whole_number
 from distdbg.protocol.agent_events import JOB_HUNG, Dumped
 from distdbg.protocol.dump import BUSY, BUSY_START, COLLECTED
 from distdbg.protocol.launcher_events import (
@@ -352,8 +353,7 @@ class HangWatch:
     @property
     def _most_restarts(self) -> int:
         """As many as torchrun may make; one where it may make none."""
-        given = self._settings.torchrun.get("max-restarts", "")
-        return max(1, int(given)) if given.isdecimal() else 1
+        return max(1, whole_number(self._settings.torchrun.get("max-restarts", "")) or 1)
 
 
 def _epoch(t: float) -> float:

@@ -115,14 +115,16 @@ def dump_run(run: RunDir, options: DumpOptions, say: Say) -> Path:
         shutil.rmtree(asked.folder, ignore_errors=True)
         time.sleep(_ASKED_AGAIN_S)
         asked = _ask(run, attempts[-1], options, say)
-    told = {int(rank): said for node in asked.nodes for rank, said in node.told.items() if rank.isdecimal()}
+    told = {
+        rank: said for node in asked.nodes for key, said in node.told.items() if (rank := jsonl.rank(key)) is not None
+    }
     write_manifest(asked.folder, options, _ends_of_ranks(run.read_job(), asked.nodes), told)
     return asked.folder
 
 
 def _ends_of_ranks(job: Mapping[str, Any], nodes: Sequence[_Node]) -> dict[int, str]:
     """What became of the node of each rank of the job."""
-    unknown = dict.fromkeys(range(jsonl.world_size(job.get("topology") or {}) or 0), "no agent knows of it")
+    unknown = dict.fromkeys(range(jsonl.world_size(jsonl.inner(job, "topology")) or 0), "no agent knows of it")
     return unknown | {rank: node.end for node in nodes for rank in node.ranks}
 
 
@@ -138,7 +140,7 @@ def dump_foreign_run(run: RunDir, folder: Path, options: DumpOptions, say: Say) 
         node.end = node.end or f"it does not run here, and its agent was not asked: the run is that of user {owner}"
     job = run.read_job()
     known = {"name": job.get("name"), "argv": job.get("program"), "cwd": job.get("cwd")}
-    known["world_size"] = jsonl.world_size(job.get("topology") or {})
+    known["world_size"] = jsonl.world_size(jsonl.inner(job, "topology"))
     write_manifest(folder, options, _ends_of_ranks(job, nodes), {}, job=known)
 
 

@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.evidence.jsonl import inner
 from distdbg.plain_text import first_words
 from distdbg.shrink.bisect.command import Command, Varied
 from distdbg.shrink.bisect.searching import Axis, Found, smallest
 from distdbg.shrink.bisect.symptom import Symptom, other_failure, symptom_of
-from distdbg.shrink.bisect.trials import BisectRun, Trials
+from distdbg.shrink.bisect.trials import BisectRun, Trials, read_beginning
 from distdbg.shrink.checkpoint.layer_names import number_of
 
 #: A run that has not shown it after so many times the first one's seconds, and a start's worth more, does not show it.
 _PATIENCE = 3
 _START_S = 60.0
+#: Bytes of a trial's log that are read.
+_MOST_LOG = 64 << 20
 CONFIRMATIONS = 2
 NODES, RANKS, LAYERS = "--nodes", "--nproc-per-node", "--keep-layers"
 
@@ -124,7 +127,7 @@ def _symptom(first: BisectRun, order: BisectRequest, trials: Trials) -> Symptom:
 
 def _rank_axes(first: BisectRun, order: BisectRequest, found: Reduction) -> Iterator[Axis]:
     """Nodes and ranks, as many as the first run had."""
-    topology = ((first.report or {}).get("run") or {}).get("topology") or {}
+    topology = inner(inner(first.report or {}, "run"), "topology")
     for name, key in ((NODES, "nodes"), (RANKS, "nproc_per_node")):
         now = topology.get(key)
         if not first.command.launcher:
@@ -197,6 +200,6 @@ def _instead(trial: BisectRun) -> str:
 
 
 def _last_line(trials: Trials, trial: BisectRun) -> str:
-    text = trials.log(trial.number).read_text(encoding="utf-8", errors="replace")
+    text = read_beginning(trials.log(trial.number), _MOST_LOG)
     said = next((line for line in text.splitlines() if line.startswith("distdbg: ")), "")
     return first_words(said.removeprefix("distdbg: ") or (text.splitlines() or [""])[-1], 300)

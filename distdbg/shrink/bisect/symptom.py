@@ -52,7 +52,7 @@ def symptom_of(report: Mapping[str, Any] | None, exit_code: int) -> Symptom | No
 
 def described(finding: Mapping[str, Any]) -> Symptom:
     """A finding with what marks an exception: its class, and the line that raised it."""
-    evidence: Mapping[str, Any] = next(iter(finding.get("evidence") or ()), {})
+    evidence: Mapping[str, Any] = next(iter(dicts(finding.get("evidence"))), {})
     lines = str(evidence.get("quote") or "").rstrip().splitlines()
     frames = [at for at, line in enumerate(lines) if line.startswith('  File "')]
     ends = (_EXCEPTION.match(line) for line in lines[frames[-1] + 1 :] if line[:1].strip()) if frames else iter(())

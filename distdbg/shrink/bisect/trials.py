@@ -17,12 +17,13 @@ from distdbg.assets import MAIN
 from distdbg.errors import UsageError
 from distdbg.evidence import jsonl
 from distdbg.protocol.facts import ShrunkFact
-from distdbg.rundir import RunDir
+from distdbg.rundir import RunDir, open_regular
 from distdbg.shrink.bisect.command import Command
 from distdbg.whole_file import open_own
 
 #: A launch that was interrupted ends its ranks, and writes its report.
 _TO_END_S = 60.0
+_MAX_REPORT_BYTES, _MAX_FACTS_BYTES = 64 << 20, 16 << 20
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,7 @@ class Trials:
                 _end(process)
                 raise
         seconds = time.monotonic() - begun
-        report = None
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            report = jsonl.whole(run.report_json.read_text(encoding="utf-8"))
+        report = jsonl.whole(read_beginning(run.report_json, _MAX_REPORT_BYTES))
         trial = BisectRun(number, command, code, seconds, over, report, kept_layers(run))
         self.done.append(trial)
         return trial
@@ -99,13 +98,20 @@ def kept_layers(run: RunDir) -> tuple[int, int] | None:
     found: list[tuple[int, int]] = []
     for attempt in run.attempts()[:1]:
         for files in attempt.ranks().values():
-            lines: list[tuple[int, dict[str, Any]]] = []
-            with contextlib.suppress(OSError):
-                lines, _ = jsonl.objects(files.facts.read_text(encoding="utf-8", errors="replace"))
+            lines, _ = jsonl.objects(read_beginning(files.facts, _MAX_FACTS_BYTES))
             for _, fact in ShrunkFact.among(lines):
                 pairs = [p for p in (fact.kept or {}).values() if isinstance(p, list) and len(p) == 2]
                 found += [(left, of) for left, of in pairs if type(left) is int and type(of) is int]
     return max(found, key=lambda pair: pair[1], default=None)
+
+
+def read_beginning(path: Path, most: int) -> str:
+    """At most `most` bytes as text; empty if it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
 from distdbg.evidence import jsonl
+from distdbg.given_file import read_given
 from distdbg.shrink.checkpoint.config_file import COUNTS
 from distdbg.shrink.checkpoint.layer_names import number_of
 from distdbg.shrink.checkpoint.source import resolve_within
@@ -42,7 +43,11 @@ def iteration_of(folder: Path) -> Path:
     if not tracker.is_file():
         return folder
     resolve_within(folder, TRACKER)
-    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        text = read_given(tracker).decode("utf-8", "replace").strip()
+    except OSError as error:
+        why = f"{tracker} cannot be read: {error.strerror}"
+        raise EvidenceUnreadable(why, "Name the folder of an iteration.") from None
     iteration = number_of(text)
     name = text if iteration is None else f"iter_{iteration:07d}"
     if iteration is None and text != "release":

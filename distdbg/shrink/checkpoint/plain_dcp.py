@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
+from distdbg.given_file import read_given
 from distdbg.plain_text import first_words
 from distdbg.shrink.checkpoint.inert import Inert
 from distdbg.shrink.checkpoint.layer_names import all_renumbered, numbered_prefixes
@@ -25,6 +26,8 @@ from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
 #: what Megatron writes beside the shards, and in later versions among them
 _COMMON, _COMMON_ENTRY = "common.pt", "common_state/shard_0_1"
 _REMEDY = "Save it again without what the loader refuses."
+#: chosen, not measured
+_MAX_METADATA_BYTES = 1 << 30
 #: of an object that Megatron cut as it cuts tensors: where this part begins, and how many there are
 _SHARD = re.compile(r"(?P<key>.*)/shard_(?P<at>\d{1,9}(?:\.\d{1,9})*)_(?P<of>\d{1,9}(?:\.\d{1,9})*)", re.ASCII)
 #: an optimizer's states in buckets of many parameters: no row of them is a layer's
@@ -172,8 +175,9 @@ def _same(a: Any, b: Any) -> bool:
 
 def _metadata(source: Path) -> Any:
     """`.metadata` is a pickle: nothing is built but what describes tensors. Its files must be in the folder."""
-    data = resolve_within(source, ".metadata").read_bytes()
+    path = resolve_within(source, ".metadata")
     try:
+        data = read_given(path, _MAX_METADATA_BYTES)
         metadata = _OnlyDescriptions(io.BytesIO(data)).load()
         files = {str(stored.relative_path) for stored in metadata.storage_data.values()}
     except Exception as error:

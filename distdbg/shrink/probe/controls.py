@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from distdbg.plain_text import whole_number
 from distdbg.shrink.checkpoint.config_file import LAYER_WORDS
 from distdbg.shrink.checkpoint.config_leaves import (
     Config,
@@ -293,10 +294,10 @@ def is_stage_list(path: Path) -> bool:
 def _per_layer_configs(config: Config, section: Path, layers: int, keep: Sequence[int]) -> dict[Path, Any]:
     """`per_layer_config` gives settings by layer number."""
     beside = value_at(config, section).get("per_layer_config")
-    if not isinstance(beside, dict) or not all(str(k).isdecimal() for k in beside):
+    if not isinstance(beside, dict):
         return {}
-    settings = {int(k): v for k, v in beside.items()}
-    if not settings or max(settings) >= layers:
+    settings = {whole_number(str(key)): value for key, value in beside.items()}
+    if not settings or not all(layer is not None and layer < layers for layer in settings):
         return {}
     kept = {str(new): settings[old] for new, old in enumerate(keep) if old in settings}
     return {(*section, "per_layer_config"): kept}

@@ -4,9 +4,11 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -63,3 +65,21 @@ def test_a_device_is_not_opened(tmp_path):
 
     os.mkfifo(tmp_path / "fifo")
     assert list(how) == [] and how.why_cut
+
+
+def test_zstd_needs_no_thread(tmp_path, monkeypatch):
+    """Which a low `ulimit -u` refuses."""
+    if shutil.which("zstd") is None:
+        pytest.skip("not possible here: no zstd")
+
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    packed = subprocess.run(["zstd", "-c"], input=os.urandom(3 << 20), capture_output=True, check=True).stdout
+    (tmp_path / "a").write_bytes(packed)
+    (tmp_path / "cut").write_bytes(packed[:-1000])
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    whole = LogText(tmp_path / "a")
+    assert len(b"".join(whole)) >= 3 << 20 and whole.why_cut == ""
+    cut = LogText(tmp_path / "cut")
+    assert b"".join(cut) and "damaged or cut short" in cut.why_cut

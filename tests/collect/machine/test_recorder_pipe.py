@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from distdbg.collect.machine import recorder
 from distdbg.collect.machine.recorder import NoPipe, RequestFailed, ask_by_pipe, written_before
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.launch.watch.capture import Capture
@@ -121,3 +122,9 @@ def test_a_monitor_that_writes_nothing(rank, tmp_path):
     pid = rank(tmp_path / "p", tmp_path / "elsewhere", TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / "p"))
     with pytest.raises(RequestFailed, match=r"nothing was written within 0.5 s after p3.pipe was asked"):
         ask_by_pipe(pid, 3).answer(0.5)
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_in_place_of_the_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "file")
+    assert recorder._whole(tmp_path / "file") is None

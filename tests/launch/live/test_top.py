@@ -1,11 +1,14 @@
 """What stands first in `distdbg top`, and what is no trouble."""
 
 import json
+import math
 
 import pytest
+from rich.console import Console
 
 from distdbg.collect.runs.run_tail import RunTail
 from distdbg.launch.live.top import FAULTY, SLOWED, WELL, Top
+from distdbg.launch.live.top_view import table_of
 from tests.made_run import MadeRun
 
 
@@ -186,6 +189,31 @@ def test_what_is_no_event_is_passed_over():
                 {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
         top.take(0, bad, 101.0)
     assert troubles(top) == [] and len(top.rows(105, 16)) == 4
+
+
+def test_fields_of_other_types_are_unknown(capsys):
+    """A file of metrics that another program wrote: no field of it stops the view, and none changes what was known."""
+    top = feed(level())
+    odd = (math.inf, math.nan, 2**70, -1, True, "much", "٣", [], {"a": 1}, None)
+    fields = ("rank", "step", "rate", "phase", "rss", "data_wait", "late_ms", "step_ms")
+    gpu = ("index", "ranks", "utilisation", "temperature", "memory_used", "memory_total", "because", "throttle",
+           "ecc_uncorrected")  # fmt: skip
+    for value in odd:
+        for event in (
+            *({"event": name, "rank": value, "pid": value} for name in ("rank-started", "rank-exited")),
+            {"event": "attempt-started", "attempt": value, "ranks": [value]},
+            {"event": "attempt-started", "attempt": 1, "ranks": value},
+            {"event": "gpu-xid", "xid": value, "ranks": [value]},
+            *({"event": "metrics", "ranks": [{"rank": 0, name: value}]} for name in fields if value != -1),
+            *({"event": "metrics", name: value} for name in ("ranks", "gpus", "memory", "gpus_because")),
+            *({"event": "metrics", "gpus": [{"ranks": [0], name: value}]} for name in gpu if value != -1),
+        ):
+            top.take(0, event, 101.0)
+            Console().print(table_of(top.rows(105.0, 16), 180))
+            json.dumps(top.as_json(105.0))
+    assert len(top.rows(105.0, 16)) == 4
+    known = [(rank["step"], rank["rss"]) for rank in top.as_json(105.0)["ranks"]]
+    assert known == [(100 + r % 2, 2 << 30) for r in range(4)]
 
 
 def test_lateness_stands_in_json():

@@ -33,6 +33,16 @@ def test_a_file_without_end_is_no_list_of_hosts(tmp_path):
         read_hosts(str(tmp_path / "h"))
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\x1b[2J", "a\ud800", "-oProxyCommand=x"])
+def test_a_file_whose_words_are_no_hosts(tmp_path, name):
+    (tmp_path / "h").write_bytes(f"a\n{name}\n".encode("utf-8", "surrogatepass"))
+    if name.startswith("a\ud800"):
+        assert len(read_hosts(str(tmp_path / "h"))[1]) == 4, "bytes that are no UTF-8 are replaced"
+        return
+    with pytest.raises(UsageError, match="is no host"):
+        read_hosts(str(tmp_path / "h"))
+
+
 def test_an_empty_file_names_nobody(tmp_path):
     (tmp_path / "h").write_text("# nobody\n")
     with pytest.raises(UsageError, match="names no host"):

@@ -16,11 +16,12 @@ from distdbg.launch.backends.slurm.hostlist import expand
 from distdbg.launch.plan.job import is_one_of_many
 from distdbg.launch.plan.place import LOCAL, Container, Location
 from distdbg.launch.plan.topology import Gpu, MachineFacts
+from distdbg.plain_text import whole_number
 from distdbg.settings import JobSettings
 
 _FIRST_PORT = 20_000
 _PORTS = 20_000
-_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_REPEATED = re.compile(r"([0-9]{1,18})(?:\(x[0-9]+\))?")
 #: Where Slurm's commands find their configuration; without one they ask the network, for as long as a minute.
 _CONFIGURED_BY = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
@@ -38,8 +39,8 @@ class Allocation:
     @property
     def port(self) -> int:
         """The first port to try: two jobs on one node begin at different ports."""
-        digits = re.sub(r"\D", "", self.job_id)
-        return _FIRST_PORT + int(digits or 0) * 7 % _PORTS
+        digits = re.sub(r"[^0-9]", "", self.job_id)
+        return _FIRST_PORT + int(digits[-18:] or 0) * 7 % _PORTS
 
 
 def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
@@ -60,20 +61,16 @@ def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
     return Allocation(
         job_id=job,
         nodes=nodes,
-        cpus=min(_repeated(environ.get("SLURM_JOB_CPUS_PER_NODE", "")), default=0),
+        cpus=_fewest(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
         gpus=_gpus(environ),
-        restarts=int(environ["SLURM_RESTART_COUNT"]) if environ.get("SLURM_RESTART_COUNT", "").isdecimal() else 0,
+        restarts=whole_number(environ.get("SLURM_RESTART_COUNT", "")) or 0,
     )
 
 
-def _repeated(text: str) -> list[int]:
-    """`8(x2),4` -> 8 8 4."""
-    return [
-        int(m[1])
-        for piece in text.split(",")
-        if (m := _REPEATED.fullmatch(piece.strip()))
-        for _ in range(int(m[2] or 1))
-    ]
+def _fewest(text: str) -> int:
+    """`8(x2),4` -> 4; 0 where it says no number."""
+    pieces = [_REPEATED.fullmatch(piece.strip()) for piece in text.split(",")]
+    return min((int(found[1]) for found in pieces if found is not None), default=0)
 
 
 def _gpus(environ: Mapping[str, str]) -> int | None:
@@ -82,9 +79,9 @@ def _gpus(environ: Mapping[str, str]) -> int | None:
     Other requests (for each task, in total, as a generic resource) say nothing certain about a node.
     """
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
-        counts = [word.rpartition(":")[2] for word in environ.get(name, "").split(",")]
-        if all(map(str.isdecimal, counts)):
-            return sum(map(int, counts))
+        counts = [whole_number(word.rpartition(":")[2]) for word in environ.get(name, "").split(",")]
+        if None not in counts:
+            return sum(filter(None, counts))
     return None
 
 
@@ -194,7 +191,7 @@ def node_facts(
 def _devices(count: int, listed: str) -> tuple[Gpu, ...]:
     """So many, and those that Slurm has listed here by other numbers, as on a node that others share."""
     words = [word.strip() for word in listed.split(",") if word.strip()]
-    named = {int(word) for word in words if word.isdecimal()} if count else set()
+    named = {number for word in words if count and (number := whole_number(word)) is not None}
     others = [Gpu(-1, uuid=word) for word in words if count and word.startswith("GPU-")]
     if instances := tuple(word for word in words if count and word.startswith("MIG-")):
         others.append(Gpu(-1, instances=instances))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distdbg.errors import DistdbgError, NothingToAnalyse, ToolMissing, UsageError
-from distdbg.plain_text import last_words
+from distdbg.plain_text import last_words, whole_number
 
 #: Slurm's own MessageTimeout is 10 s by default, and its commands give up after it.
 _WITHIN_S = 20.0
@@ -78,9 +78,10 @@ def submit(script: str, environment: Mapping[str, str]) -> int:
     """`script` is the file's path; the job's number. Its environment is ours and `environment`."""
     text = call("sbatch", "--parsable", script, within=_SUBMIT_WITHIN_S, environment=environment)
     number = text.strip().rpartition("\n")[2].partition(";")[0]  # sites print words of their own before it
-    if not number.isdecimal():
+    job = whole_number(number)
+    if job is None:
         raise DistdbgError(f"sbatch printed no job number: {text.strip()[-200:]!r}", "`squeue --me` has it.")
-    return int(number)
+    return job
 
 
 def job_state(job: str | int) -> JobState | None:
@@ -97,12 +98,12 @@ def job_state(job: str | int) -> JobState | None:
         return None
     number, state, reason, start, count, nodes = rows[0][:6]
     return JobState(
-        number=int(number),
+        number=whole_number(number) or 0,
         state=state,
         reason="" if reason == "None" else reason,
-        start=float(start) if start.isdecimal() else None,
+        start=None if (begins := whole_number(start)) is None else float(begins),
         nodes=nodes,
-        count=int(count) if count.isdecimal() else 0,
+        count=whole_number(count) or 0,
     )
 
 
@@ -173,8 +174,8 @@ def nodes_of(partition: str | None) -> tuple[str, int] | None:
     default = None
     for line in call("sinfo", "--noheader", "--format=%R|%P|%D").splitlines():
         name, marked, count = (*line.split("|"), "", "")[:3]
-        if count.isdecimal():
-            counts[name] = counts.get(name, 0) + int(count)
+        if (number := whole_number(count)) is not None:
+            counts[name] = counts.get(name, 0) + number
             default = name if marked.endswith("*") else default
     wanted = partition or default
     return (wanted, counts[wanted]) if wanted in counts else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 #: More names than any cluster has: a slip, or a broken variable.
 _MOST = 1_000_000
 
@@ -19,9 +20,9 @@ def expand(text: str) -> list[str]:
     names: list[str] = []
     for word in _words(text):
         choices = [_numbers(inside) if inside or not plain else [plain] for inside, plain in _PIECE.findall(word)]
+        if len(names) + math.prod(map(len, choices)) > _MOST:
+            raise ValueError(f"{word} names more than {_MOST:,} hosts")
         names += ["".join(parts) for parts in itertools.product(*choices)]
-    if len(names) > _MOST:
-        raise ValueError(f"{len(names)} hosts")
     return names
 
 
@@ -50,7 +51,7 @@ def _numbers(text: str) -> list[str]:
         if match is None:
             raise ValueError(f"[{text}] is no list of numbers and ranges")
         low, high = match[1], match[2] or match[1]
-        if int(high) < int(low) or int(high) - int(low) > _MOST:
+        if int(high) < int(low) or int(high) - int(low) + len(found) > _MOST:
             raise ValueError(f"{piece} is no range")
         found += [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]
     return found

@@ -13,7 +13,6 @@ if __name__ == "__main__":  # started by its path: our folder must not shadow th
     sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -21,11 +20,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.files.bounded_read import read_end
+from distdbg.collect.files.bounded_read import read_end, read_whole
+from distdbg.collect.runs.run_status import MOST_REPORT
 from distdbg.errors import DistdbgError
 from distdbg.evidence import jsonl
 from distdbg.launch.backends.slurm import commands
 from distdbg.launch.io.journal import note
+from distdbg.plain_text import whole_number
 from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, Requeued
 from distdbg.rundir import RunDir
 
@@ -54,11 +55,11 @@ def decide(*, warned: str, restarts: int, most: int, cancelled: bool, culprits: 
 
 def culprits(report: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
     """Nodes of the job that the root cause names, where it is a machine's fault."""
-    findings = report.get("findings")
-    first = findings[0] if isinstance(findings, list) and findings and isinstance(findings[0], dict) else {}
+    first = next(iter(jsonl.dicts(report.get("findings"))), {})
     if first.get("id") not in _OF_A_NODE or first.get("confidence") == "possible":
         return []
-    named = {str(name).partition(".")[0] for name in first.get("nodes") or ()}
+    nodes_of_cause = first.get("nodes")
+    named = {str(name).partition(".")[0] for name in nodes_of_cause} if isinstance(nodes_of_cause, list) else set()
     return [node for node in nodes if node.partition(".")[0] in named and _SAYS.match(node)]
 
 
@@ -67,7 +68,7 @@ def main() -> int:
     run = RunDir(Path(options.run))
     bad = _culprits_of(run) if options.exclude_culprit and options.code else []
     job = int(os.environ["SLURM_JOB_ID"])
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    restarts = whole_number(os.environ.get("SLURM_RESTART_COUNT", "")) or 0
     if options.code and _queued_again(job, restarts):
         note(run, Requeued(because=_BY_ANOTHER, without=list(bad)))
         _say(_BY_ANOTHER + (f", left out: {', '.join(bad)}" if bad else ""))
@@ -112,9 +113,9 @@ def _leave_out(job: int, bad: Sequence[str]) -> None:
 
 def _culprits_of(run: RunDir) -> list[str]:
     try:
-        report = json.loads(run.report_json.read_text(encoding="utf-8"))
+        report = jsonl.whole(read_whole(run.report_json, MOST_REPORT)[0] or "") or {}
         return culprits(report, commands.node_names(os.environ.get("SLURM_JOB_NODELIST", "")))
-    except (OSError, ValueError, RecursionError, AttributeError, DistdbgError):
+    except DistdbgError:
         return []
 
 

@@ -33,3 +33,11 @@ def test_what_is_no_list_is_refused(text):
 @pytest.mark.parametrize("text", ["n[1-3]", "rack[1-2]-n[1,3]", "n[08-11],x"])
 def test_as_slurm_itself(slurm_bed, text):
     assert slurm_bed.run("head", "scontrol", "show", "hostnames", text).stdout.split() == expand(text)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("text", ["n[1-999999][1-999999]", "n[1-600000],m[1-600000]", "n[" + "1-900000," * 50 + "1]",
+                                  "n[1-" + "9" * 5000 + "]"])  # fmt: skip
+def test_more_than_any_cluster_has(text):
+    with pytest.raises(ValueError, match=r"names more than|is no range|is no list"):
+        expand(text)
