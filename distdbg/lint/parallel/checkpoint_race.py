@@ -48,7 +48,6 @@ def check(context: Context) -> Iterator[Hit]:
         if write.path is not None and for_this_rank(context, write.path):
             continue
         if context.ranks.guarded(write.call):
-            yield from _past_a_guard(context, write)
             continue
         if _of_a_sample(context, write) or in_turn(context, write.call) or _should_save(context, write.call):
             continue
@@ -91,15 +90,6 @@ def _left_to_a_trainer(context: Context, write: Write) -> bool:
     if owner is None or function is None:
         return "lightning" in context.frameworks
     return bool(owner.bases) and (write.path is None or _OF_A_TRAINER.match(function.name) is not None)
-
-
-def _past_a_guard(context: Context, write: Write) -> Iterator[Hit]:
-    """`if not best or loss < best and rank == 0:`: where the first holds, every rank comes here."""
-    opened = context.ranks.opened(write.call) if write.does in _VERBS or write.does == "lets a helper save" else None
-    if opened is not None:
-        guard, lets_in = opened
-        text = f"where `{context.script.source(lets_in)[:60]}` holds, every rank comes here, not only one, and writes"
-        yield Hit(write.call, text, "possible", severity="info", related=((guard.node, "asks for the rank, or else"),))
 
 
 def _run_by_ranks(context: Context, call: ast.Call) -> bool:

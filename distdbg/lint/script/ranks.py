@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distdbg.diagnosis.waits.rank_conditions import RankNames, asks, is_rank, keeps_ranks_out
+from distdbg.lint.script.rank_taint import RankTaint
 from distdbg.lint.script.script import FUNCTIONS, Function, Script, last_word, names_in
 from distdbg.lint.script.values import ValueFlow
 
@@ -20,12 +21,6 @@ _KNOWN = re.compile(
 _NUMBERS = re.compile(r"^(?:local_)?(?:gpu|device|cuda)_?(?:id|idx|index|number)$|^gpu$", re.IGNORECASE)
 #: a question whether there are several ranks at all
 _SEVERAL = re.compile(r"distributed|initialized|available|world|ddp|multi|num_|gpu", re.IGNORECASE)
-#: about whether there are several ranks, or files of each rank: `not distributed or rank == 0`, `rank is None or …`
-_OF_ONE_RANK = re.compile(
-    r"dist|world|gpu|devices?$|initialized|available|ddp|local|rank|multi|parallel|nproc|num_proc|single|tpu|xla|cpu|"
-    r"shard|zero|fsdp|speed|each|all|every|main|master|primary|chief|node|process|launch|horovod|hvd|slurm|env",
-    re.IGNORECASE,
-)
 #: names that tell whether there are several ranks
 _IS_DISTRIBUTED = re.compile(
     r"^(?:is_initialized|(?:use_|is_|in_)?(?:ddp|dist|distributed)|is_dist_avail_and_initialized|is_dist_initialized)$"
@@ -53,6 +48,8 @@ class Ranks:
         self._known_guards: dict[ast.AST, list[RankGuard]] = {}
         self._leavers: dict[ast.AST, list[tuple[int, int, RankGuard]]] = {}
         self._asked: dict[ast.expr, bool] = {}
+        self._taint: RankTaint | None = None
+        self._find_taint()
 
     @cached_property
     def names(self) -> set[str]:
@@ -101,9 +98,22 @@ class Ranks:
         return found
 
     def asks(self, test: ast.expr) -> bool:
+        """Does the test ask for the rank, or for a value that differs from rank to rank?"""
         if test not in self._asked:
-            self._asked[test] = asks(test, self.names)
+            self._asked[test] = asks(test, self.names) or self.depends(test)
         return self._asked[test]
+
+    def depends(self, test: ast.expr) -> bool:
+        """Does the test ask for a value that differs because a rank decided where it was assigned?"""
+        return self._taint is not None and self._taint.depends(test)
+
+    def _find_taint(self) -> None:
+        """Which assignments run on some ranks only is known from the tests of the rank itself; then all is asked anew."""
+        if any(map(self.asks, (node.test for node in self.script.all(ast.If)))):
+            self._taint = RankTaint(self.script, self.values, lambda node: bool(self.guards(node)))
+            self._asked.clear()
+            self._known_guards.clear()
+            self._leavers.clear()
 
     @cached_property
     def known(self) -> bool:
@@ -194,7 +204,7 @@ class Ranks:
         return self._guarded(node, frozenset())
 
     def _guarded(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-        if self.guards(node) or self._behind_a_value(node) or self._alone(node):
+        if self.guards(node) or self._alone(node):
             return True
         function = self.script.function_of(node)
         if function is None or function in seen or len(seen) > _DEEPEST:
@@ -219,45 +229,6 @@ class Ranks:
                     return True
             below = outer
         return False
-
-    def _behind_a_value(self, node: ast.AST) -> bool:
-        """`if rank == 0: folder = make()` … `if folder is not None:` around the node."""
-        below = node
-        for outer in self.script.above(node):
-            if isinstance(outer, FUNCTIONS):
-                return False
-            if isinstance(outer, ast.If) and below in outer.body and any(map(self._had_by_one, _parts(outer.test))):
-                return True
-            below = outer
-        return False
-
-    def _had_by_one(self, tested: ast.expr) -> bool:
-        match tested:
-            case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq()], comparators=[ast.Constant(value=None | "")]):
-                tested = left
-        bound = self.values.assignments(tested)
-        given = [a for a in bound if not (isinstance(a.value, ast.Constant) and not a.value.value)]
-        return len(bound) > len(given) > 0 and all(map(self.guards, given))
-
-    def opened(self, node: ast.AST) -> tuple[RankGuard, ast.expr] | None:
-        """`if better or best and rank == 0:` around a node: the guard, and what lets in every rank where it holds."""
-        guards = self.guards(node)
-        if len(guards) != 1 or guards[0].otherwise:
-            return None
-        parts = _parts(guards[0].test) if guards[0].test is not None else []
-        lets_in = next((found for p in parts if (found := self._lets_in(p)) is not None), None)
-        inside = [o.test for o in self.script.above(node) if isinstance(o, ast.If) and o is not guards[0].node]
-        about = names_in(lets_in) - {"self", "args", "config", "cfg"} if lets_in is not None else set()
-        if lets_in is None or any(names_in(test) & about for test in inside):
-            return None  # `if not path or rank == 0:` around `if path:`
-        return guards[0], lets_in
-
-    def _lets_in(self, test: ast.expr) -> ast.expr | None:
-        if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or) or not self.asks(test):
-            return None
-        others = [value for value in test.values if not self.asks(value)]
-        about_ranks = any(_OF_ONE_RANK.search(w) for value in others for w in names_in(value) - {"self"})
-        return None if about_ranks or not others else others[0]
 
     def _of_one_rank(self, call: ast.Call) -> bool:
         """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
