@@ -16,6 +16,8 @@ or hangs, or evidence is lost, and they could not find out why; also when a log 
 
 from __future__ import annotations
 
+import errno
+
 EXIT_OK = 0
 EXIT_OWN_ERROR = 1
 EXIT_USAGE = 2
@@ -81,6 +83,18 @@ class JobFileError(UsageError):
 
 class CannotStart(UsageError):
     """The nodes that were asked for do not come up, do not see the run directory, or do not reach each other."""
+
+
+def process_limit(error: Exception) -> CannotStart | None:
+    """Return the error that a person can meet if the system started no more processes or threads, else None."""
+    no_process = isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN
+    no_process = no_process and not hasattr(error, "characters_written")  # a full stream that does not block
+    if not no_process and not (isinstance(error, RuntimeError) and str(error) == "can't start new thread"):
+        return None
+    return CannotStart(
+        f"no more processes or threads can be started: {error}",
+        "Raise `ulimit -u` or the limit of the container or control group (pids.max), or end other processes.",
+    )
 
 
 class NothingToAnalyse(DistdbgError):

@@ -22,7 +22,15 @@ import click
 
 from distdbg.cli import commands
 from distdbg.cli.json_answer import Answer, print_failure
-from distdbg.errors import EXIT_CODES, EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, EXIT_USAGE, DistdbgError, UsageError
+from distdbg.errors import (
+    EXIT_CODES,
+    EXIT_LAUNCHER_BROKE,
+    EXIT_OWN_ERROR,
+    EXIT_USAGE,
+    DistdbgError,
+    UsageError,
+    process_limit,
+)
 from distdbg.plain_text import clean, shortened
 from distdbg.terminal import guard
 
@@ -128,6 +136,9 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
         case click.ClickException():
             _say(UsageError(error.format_message().rstrip("."), _where_help_is(error)))
             return error.exit_code
+        case RuntimeError() | BlockingIOError() if (limit := process_limit(error)) is not None:
+            _say(limit)
+            return limit.exit_code
         case click.Abort():
             return 130
         case BrokenPipeError():

@@ -259,6 +259,8 @@ class NodeRecord:
     torchrun_path: str = ""
     torchrun_first_line: int = 1
     torchrun_exit_code: int | None = None
+    #: what an agent wrote that ended by an error of its own; empty if it did not
+    agent_log: str = ""
     #: memory counters of the ranks' cgroup before and after: {"oom_kill": [before, after], "limit": bytes …}
     cgroup: Mapping[str, Any] = field(default_factory=dict)
     #: kernel messages since the start, as the agent could read them: (text, epoch seconds or None)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.runs.known_secrets import remember_secrets
-from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
+from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart, process_limit
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.backends import named
 from distdbg.launch.backends.nodes import AttemptStart, Nodes
@@ -124,13 +124,15 @@ def _follow(
     journal.note(Launched(nodes=len(plan.nodes)))
     for line in [*_start_lines(plan, run), *hang_lines(settings)]:
         print(f"distdbg: {line}", file=sys.stderr)
-    nodes = start(run.next_attempt)
-    facts, lint = find_facts(), LintInPassing(settings.script, settings.guards)
-    console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
+    try:
+        nodes = start(run.next_attempt)
+        facts, lint = find_facts(), LintInPassing(settings.script, settings.guards)
+        console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
+    except (RuntimeError, BlockingIOError) as error:
+        raise process_limit(error) or error from error
 
     def turn() -> None:
-        refused = remarks.on_disk(*journal.refusal) if journal.refusal is not None else ""
-        for remark in (*lint.remarks(), blocked.look(state), refused):
+        for remark in (*lint.remarks(), blocked.look(state), remarks.on_disk(journal.refusal)):
             if remark:
                 view.say(remark)
         showing.tick()

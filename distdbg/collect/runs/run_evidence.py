@@ -252,6 +252,7 @@ class _RunReader:
             events_path=self.run.relative(files.events),
             torchrun=self._tail(files.torchrun_log, _TAIL),
             torchrun_path=self.run.relative(files.torchrun_log),
+            agent_log=self._tail(files.agent_log, _TAIL).text if files.agent_log.exists() else "",
             before=before,
             memory=node_memory(metrics, self.run.relative(files.metrics)),
             gpus=gpu_courses(metrics),

@@ -77,15 +77,19 @@ def _only_there(evidence: RunEvidence, base: Finding) -> str:
 def _of_agent(broken: BrokenAgent) -> Finding:
     code = broken.exit_code
     ended = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    known = recognise(broken.said)
+    said = f"Its last words: {broken.said}" if broken.said else "It left no word."
     return build_finding(
         "launch-failed",
         ranks=(),
         confidence="certain",
         summary=f"distdbg's agent on node {broken.node_rank} ({broken.host or 'host unknown'}) {ended} before it "
         "started a rank",
-        cause=f"Its last words: {broken.said}" if broken.said else "It left no word.",
-        remedy="What it said stands in carrier-*.log of the run directory; a traceback of distdbg's own is a mistake "
-        "of distdbg's: report it.",
+        cause=f"{said}. {known.symptom} {known.cause} [{known.id}]" if known else said,
+        remedy=known.fix
+        if known
+        else "What it said stands in carrier-*.log of the run directory, or in agent.log of its node; a traceback of "
+        "distdbg's own is a mistake of distdbg's: report it.",
         nodes=(broken.host,) if broken.host else (),
         evidence=(Citation("events.jsonl", broken.line, quote=f"agent-exited, exit code {code}"),),
         cause_class=CauseClass.UNCAUGHT_ERROR,

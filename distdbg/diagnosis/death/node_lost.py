@@ -55,6 +55,8 @@ def _ended_badly(evidence: RunEvidence, node: NodeRecord) -> Iterable[Finding]:
         yield _torchrun_killed(evidence, node, -code)
     elif lost is not None and over:
         yield _cut_from_launcher(evidence, node, lost, gone.get(node.node_rank))
+    elif not node.events and not any(rank.pid or rank.from_log for rank in evidence.ranks):
+        return  # nothing ever ran: launch-failed has the agent's last words
     elif not AgentFinished.is_in(node.events) and (node.node_rank in gone or over):
         exited = gone.get(node.node_rank)
         code = exit_status(exited.fields()) if exited is not None else None

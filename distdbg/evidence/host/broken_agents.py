@@ -26,7 +26,11 @@ class BrokenAgent:
 def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
     """The broken agents in the order in which the launcher saw them end; none of a job that was cancelled."""
     reporting = {node.node_rank for node in evidence.nodes if node.events}
+    nodes = {node.node_rank: node for node in evidence.nodes}
     for line, event in AgentExited.among(evidence.events) if evidence.cancelled_by is None else ():
         code = exit_status(event.fields())
         if event.node_rank not in reporting and code and code != EXIT_LOST:
-            yield BrokenAgent(event.node_rank, event.host, code, event.because, line, event.t)
+            node = nodes.get(event.node_rank)
+            said = event.because or (node.agent_log.rstrip().rpartition("\n")[2] if node is not None else "")
+            host = event.host or (node.host if node is not None else "")
+            yield BrokenAgent(event.node_rank, host, code, said, line, event.t)

@@ -26,6 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distdbg.errors import process_limit
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.agent.node import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
@@ -38,6 +39,7 @@ from distdbg.masking import mask_argv
 from distdbg.protocol import agent_events as events
 from distdbg.protocol import requests
 from distdbg.rundir import RunDir
+from distdbg.whole_file import make_private_folder, write_whole
 
 if TYPE_CHECKING:
     from distdbg.launch.agent.exporting import Exporter
@@ -355,14 +357,15 @@ def _run(
         if orders is not None:
             agent.obey(orders)
         return agent.run()
-    except subprocess.SubprocessError as error:
-        said = f"distdbg agent: torchrun could not be started: {error}\n"
-        sys.stderr.write(said)
-        _write_down(options, said)
-        return 70
-    except Exception:  # who started us shows it, and forgets it
-        _write_down(options, traceback.format_exc())
-        raise
+    except Exception as error:
+        limit = process_limit(error)
+        said = f"torchrun could not be started: {error}" if limit is None else limit.message
+        if limit is None and not isinstance(error, subprocess.SubprocessError):
+            _write_down(options, traceback.format_exc())
+            raise  # who started us shows it, and forgets it
+        sys.stderr.write(f"distdbg agent: {said}\n")
+        _write_down(options, f"distdbg agent: {said}\n")
+        return 70 if limit is None else 1
     finally:
         if folder is not None:
             remove_node_dir(folder)
@@ -373,9 +376,14 @@ def _write_down(options: argparse.Namespace, text: str) -> None:
     from distdbg.launch.io.disk import DiskWriter
 
     files = RunDir(Path(options.run_dir)).attempt(options.attempt).node(options.node_rank, options.host)
-    disk = DiskWriter()
-    disk.append(files.agent_log, text.encode("utf-8", "backslashreplace"))
-    disk.close(deadline=5.0)
+    disk, said = DiskWriter(), text.encode("utf-8", "backslashreplace")
+    try:
+        disk.append(files.agent_log, said)
+    except RuntimeError:  # no thread can be started, which may be why the agent ends
+        make_private_folder(files.agent_log.parent)
+        write_whole(files.agent_log, said)
+    else:
+        disk.close(deadline=5.0)
 
 
 if __name__ == "__main__":

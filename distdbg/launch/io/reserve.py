@@ -1,7 +1,8 @@
 """Keep room for small files where free space is not known: under a quota, and beside others who fill the disk.
 
-A file that makes way. Logs are written only while it stands, so that they never take what events, exit records and
-the report will need; statvfs, which says it in time on other file systems, knows nothing of quotas.
+A file without a name that makes way. Logs are written only while it stands, so that they never take what events, exit
+records and the report will need; statvfs, which says it in time on other file systems, knows nothing of quotas. It is
+deleted as soon as it is open: its room is free again when it is closed, also by SIGKILL, and if the folder was moved.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Reserve:
     """The disk thread's own: one of a process."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
+        self._descriptor: int | None = None
         self._size = 0
         self._refusal: OSError | None = None
         self._again_at = 0.0
@@ -44,20 +45,21 @@ class Reserve:
             return 0
         if self._refusal is not None and time.monotonic() < self._again_at:
             raise OSError(self._refusal.errno, self._refusal.strerror)
-        path = self._path or folder / f".reserve.{os.getpid()}"
         size = min(_BYTES, total // _SHARE or _BYTES)
         wanted = size if self._refusal is None else min(_BYTES_AGAIN, total // _SHARE or _BYTES_AGAIN)
         try:
-            _grow(path, wanted)
-            os.truncate(path, size)
+            if self._descriptor is None:
+                self._descriptor = _open_unnamed(folder)
+            _grow(self._descriptor, wanted)
+            os.ftruncate(self._descriptor, size)
         except OSError as error:
-            self._shrink_back(path)
+            self._shrink_back()
             if error.errno not in _NO_ROOM:
                 self._impossible = True
                 return 0
             self.log_refused(error)
             raise
-        before, self._path, self._size, self._refusal = self._size, path, size, None
+        before, self._size, self._refusal = self._size, size, None
         return size - before
 
     def log_refused(self, error: OSError) -> None:
@@ -74,20 +76,26 @@ class Reserve:
         return True
 
     def end(self) -> None:
-        if self._size and self._path is not None:
+        if self._descriptor is not None:
             with contextlib.suppress(OSError):
-                self._path.unlink()
-        self._size = 0
+                os.close(self._descriptor)
+        self._descriptor, self._size = None, 0
 
-    def _shrink_back(self, path: Path) -> None:
-        with contextlib.suppress(OSError):
-            if self._size:
-                os.truncate(path, self._size)
-            else:
-                path.unlink()
+    def _shrink_back(self) -> None:
+        if not self._size:
+            self.end()
+        elif self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
 
 
-def _grow(path: Path, wanted: int) -> None:
-    with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0) as file:
-        while (left := wanted - path.stat().st_size) > 0:
-            file.write(os.urandom(left))  # zeros take no room on a file system that compresses
+def _open_unnamed(folder: Path) -> int:
+    path = folder / f".reserve.{os.getpid()}"
+    descriptor = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    path.unlink()
+    return descriptor
+
+
+def _grow(descriptor: int, wanted: int) -> None:
+    while (left := wanted - os.fstat(descriptor).st_size) > 0:
+        os.write(descriptor, os.urandom(left))  # zeros take no room on a file system that compresses

@@ -44,17 +44,17 @@ class Remarks:
             self._refusals.add(because)
             return _CLOSED + because
         if name == "write-refused":
-            return self.on_disk(str(event.get("path")), because)
+            return self.on_disk((str(event.get("path")), because))
         if name == "log-lost":
-            return self.on_disk(f"the {event.get('stream')} of rank {event.get('rank')} in {self._run_path}", because)
+            return self.on_disk((f"the {event.get('stream')} of rank {event.get('rank')} in {self._run_path}", because))
         return ""
 
-    def on_disk(self, what: str, because: str) -> str:
-        """A sentence about the first file that could not be written; the report lists all that is missing."""
-        if self._disk_was_named:
+    def on_disk(self, refusal: tuple[str, str] | None) -> str:
+        """A sentence about the first file that could not be written, and why; the report lists all that is missing."""
+        if refusal is None or self._disk_was_named:
             return ""
         self._disk_was_named = True
-        return _REFUSED.format(what=what, because=because)
+        return _REFUSED.format(what=refusal[0], because=refusal[1])
 
 
 class BlockedRestart:

@@ -22,7 +22,7 @@ def test_disk_that_refuses_is_named_once_with_its_error():
     lost = {"event": "log-lost", "rank": 3, "stream": "stdout", "bytes": 7, "because": "Disk quota exceeded"}
     said = remarks.on(lost)
     assert said.startswith("the stdout of rank 3 in runs/x cannot be written: Disk quota exceeded")
-    assert remarks.on(lost) == remarks.on_disk("/runs/x/events.jsonl", "Disk quota exceeded") == ""
+    assert remarks.on(lost) == remarks.on_disk(("/runs/x/events.jsonl", "Disk quota exceeded")) == ""
 
 
 def test_nothing_else_is_said():
