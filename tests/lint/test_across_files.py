@@ -356,10 +356,12 @@ def test_a_finding_that_several_files_bring_up_cites_the_callers_in_all_of_them(
 def test_gradients_that_another_file_turns_off_elsewhere_say_nothing_of_an_evaluation(
     around: str, *, kept: bool
 ) -> None:
-    measure = "import torch\n\n\ndef validate(model, loader):\n    for batch in loader:\n        print(model(batch))\n"
+    measure = (
+        "import torch\n\n\ndef validate(net, loader):\n    for batch in loader:\n        print(net(batch).item())\n"
+    )
     other = "\n\n@torch.no_grad()\ndef average(model):\n    print(model)\n"
     user = f"import torch\nfrom measure import validate\n{other}\n\n{around}\n    validate(model, loader)\n"
-    found_alone = {("measure.py", 5, "eval-with-grad")}
+    found_alone = {("measure.py", 6, "eval-with-grad")}
     assert remarks({"measure.py": measure}) == found_alone
     assert remarks({"measure.py": measure, "train.py": user}) == (found_alone if kept else set())
 

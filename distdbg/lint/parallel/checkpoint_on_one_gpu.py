@@ -25,7 +25,6 @@ UNLESS = re.compile(r"backend=.gloo|['\"]gloo['\"]\s*[,)]")
 
 def check(context: Context) -> Iterator[Hit]:
     script = context.script
-    yield from _not_handed_on(context)
     if not context.distributed and "accelerate" not in context.frameworks:
         return
     if context.frameworks & {"lightning", "trainer"}:
@@ -51,20 +50,6 @@ def check(context: Context) -> Iterator[Hit]:
             "likely" if made else "possible",
             severity="warning" if made else "info",
         )
-
-
-def _not_handed_on(context: Context) -> Iterator[Hit]:
-    """A function has a parameter `map_location`, and loads without it."""
-    script = context.script
-    for call in script.calls("load"):
-        function = script.function_of(call)
-        if script.call_names[call] != "torch.load" or function is None or has_stars(call) or len(call.args) > 1:
-            continue
-        if "map_location" not in _parameters(context, call):
-            continue
-        if all(name.id != "map_location" for name in script.within(function, ast.Name)):
-            text = f"{function.name} is given map_location and loads without it: every rank loads onto one GPU"
-            yield Hit(call, text, related=((function, "has the parameter"),))
 
 
 def _parameters(context: Context, node: ast.AST) -> set[str]:

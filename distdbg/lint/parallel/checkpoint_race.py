@@ -29,13 +29,11 @@ _MOST_CALLERS = 3
 def check(context: Context) -> Iterator[Hit]:
     ranks_come = _ranks_come(context)
     if not ranks_come:
-        yield from _by_data_sets(context)
         return
     found = list(writes(context))
     yield from _local_rank_only(context, found)
     if ranks_come == "do":
         yield from _into_a_folder_of_another_rank(context, found)
-        yield from _removed_by_all(context)
     spawns = context.script.calls("spawn", "Process")  # what starts the ranks may make a folder before
     ranks = {function for call in spawns for function in context.loops.reached(call)}
     if_they_come: dict[ast.AST, list[Write]] = {}
@@ -137,28 +135,6 @@ def _called_by(context: Context, write: Write) -> Iterator[tuple[ast.AST, str]]:
                 yield call, "called here, by every rank"
 
 
-def _by_data_sets(context: Context) -> Iterator[Hit]:
-    """A data set is made by every rank: what its constructor writes, all write."""
-    bases = [base for owner in context.script.all(ast.ClassDef) for base in owner.bases]
-    for write in writes(context) if any(last_word(base).endswith("Dataset") for base in bases) else ():
-        if write.path is None or context.ranks.guarded(write.call):
-            continue
-        ways = [node for node in context.values.ways_to(write.call, 1) if _makes_a_data_set(context, node)]
-        if not ways or any(map(context.ranks.guarded, ways)):
-            continue
-        if write.does in _OF_DATA and not for_this_rank(context, write.path):
-            path = context.script.source(write.path)[:60]
-            text = f"where several ranks make this data set, all of them {_VERBS[write.does]} {path} at once"
-            related = tuple((way, "the data set calls it") for way in ways[:1] if way is not write.call)
-            yield Hit(write.call, text, "possible", severity="info", related=related)
-
-
-def _makes_a_data_set(context: Context, node: ast.AST) -> bool:
-    owner, function = context.script.class_of(node), context.script.function_of(node)
-    made = owner is not None and any(last_word(base).endswith("Dataset") for base in owner.bases)
-    return made and function is not None and function.name in _MADE_BY
-
-
 #: only a script of several ranks calls these
 _OF_RANKS = ("get_rank", "get_world_size", "barrier", "wait_for_everyone")
 #: functions whose purpose is to write
@@ -171,14 +147,10 @@ _SPEAKS = re.compile(
 )
 #: methods that a Trainer calls where it saves
 _OF_A_TRAINER = re.compile(r"^_save$|^on_save|^_rotate")
-#: words of a `with` in which one rank comes first
-#: what makes a data set: its constructor, and what that calls where nothing is on the disk yet
-_MADE_BY = ("__init__", "process", "_process")
 _VERBS: dict[Does, str] = {
     "saves": "save", "writes": "write", "makes": "make", "downloads": "download or unpack into", "removes": "remove",
     "moves": "move", "logs to": "log to", "appends to": "append to",
 }  # fmt: skip
-_OF_DATA = frozenset(("saves", "writes", "makes", "downloads"))
 
 
 def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iterator[Hit]:
@@ -209,24 +181,6 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
                 hits.append(Hit(write.call, text, confidence, severity, ((made, "made here, by one rank"),)))
         if hits:
             yield min(hits, key=lambda hit: hit.severity == "info")
-
-
-def _removed_by_all(context: Context) -> Iterator[Hit]:
-    """`if rank == 0: convert(model, folder)`, and later every rank removes the folder."""
-    script, values = context.script, context.values
-    for call in script.calls("rmtree", "remove", "unlink"):
-        function, key = script.function_of(call), values.key(call.args[0]) if call.args else None
-        if function is None or key is None or context.ranks.guarded(call) or context.ranks.mentions(call.args[0]):
-            continue
-        for made in script.within(function, ast.Call):
-            if script.begin[made] >= script.begin[call] or not any(values.key(a) == key for a in made.args):
-                continue
-            guards = context.ranks.guards(made)
-            if guards and not any(guard.otherwise for guard in guards):
-                path = script.source(call.args[0])[:60]
-                text = f"one rank makes {path}, and every rank removes it: what the others still read may be gone"
-                yield Hit(call, text, related=((made, "made here, by one rank"),), severity="warning")
-                break
 
 
 def _parameters(inner: Function | None, outer: Function) -> set[str]:

@@ -19,10 +19,6 @@ NEEDS = (
     {"set_device", "device_ids", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard"},
 )
 
-#: something makes another GPU the current one, or could
-_CURRENT = re.compile(
-    r"set_device|cuda\.device\(|device_id\s*=|set_default_device|set_default_tensor_type|[\"']gloo[\"']|current_device|\b[xnh]pu\b"
-)
 #: a GPU of its own for each rank
 _OWN = re.compile(
     r"set_device|cuda:\{|cuda\(\s*\w*\.?\w*rank|to\(\s*\w*\.?\w*rank|device_ids\s*=|device\(\s*[\"']cuda[\"']\s*,|device\(\s*\w*rank"
@@ -44,23 +40,9 @@ def check(context: Context) -> Iterator[Hit]:
                 chosen.append(wrap)
     on_one = list(_model_on_one_gpu(context)) if not chosen and not _OWN.search(script.text) else []
     yield from on_one
-    if not chosen and not on_one and not _CURRENT.search(script.text):
-        yield from _none_is_current(context)
     for call in chosen:
         if not context.ranks.guarded(call) and not _is_fallback(context, call):
             yield Hit(call, f"{script.source(call)[:60]} puts every rank of a node on one GPU")
-
-
-def _none_is_current(context: Context) -> Iterator[Hit]:
-    """A model on GPUs is wrapped for several ranks, and nothing in sight makes a GPU the current one of its rank."""
-    script = context.script
-    starts = [c for c in script.calls("init_process_group") if script.call_names[c].startswith("torch.distributed.")]
-    for wrap in context.wraps if starts else ():
-        on_gpu = argument(wrap, 1, "device_ids") is not None or _is_nccl(argument(starts[0], 0, "backend"))
-        if on_gpu and script.call_names[wrap].startswith("torch."):
-            text = "no rank makes its GPU the current one (torch.cuda.set_device): what names no GPU is put on GPU 0"
-            yield Hit(starts[0], text, "possible", severity="info", related=((wrap, "wrapped for several ranks"),))
-            return
 
 
 def _is_fallback(context: Context, call: ast.Call) -> bool:
@@ -114,7 +96,3 @@ def _is_number(node: ast.expr | None) -> bool:
         case ast.Constant(value=str(text)):
             return re.fullmatch(r"cuda:\d+", text) is not None
     return False
-
-
-def _is_nccl(backend: ast.expr | None) -> bool:
-    return isinstance(backend, ast.Constant) and backend.value == "nccl"

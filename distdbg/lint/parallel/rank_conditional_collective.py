@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import COLLECTIVE_WORDS, Collective, collective
-from distdbg.lint.script.own_data import BY_DATA_WORDS, REDUCTIONS, decided_by_data
 from distdbg.lint.script.ranks import RankGuard
 from distdbg.lint.script.script import FUNCTIONS, Function, names_in
 from distdbg.lint.script.words import RANK_WORDS
@@ -38,11 +37,10 @@ _WAITS_FOR_NOBODY = re.compile(
 
 REAL_MISTAKES = 20
 #: without these words there is nothing to check
-NEEDS = ((COLLECTIVE_WORDS, REDUCTIONS), (RANK_WORDS, BY_DATA_WORDS))
+NEEDS = (COLLECTIVE_WORDS, RANK_WORDS)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    yield from decided_by_data(context)
     if not any(collective(context, call) for call in context.script.all(ast.Call)):
         return
     sides = _Sides(context)

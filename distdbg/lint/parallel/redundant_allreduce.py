@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.accumulation import ACCUMULATES, STEPS_BY_NAME, accumulations, by_itself
+from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, names_in
 
@@ -31,16 +31,10 @@ def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
     wrapper = next((kind for kind in ("ddp", "fsdp") if context.values.of_kind(kind)), "")
-    found = False
     for one in accumulations(context) if context.distributed else ():
-        found = True
         if not _in_unknown_context(context, one.backward):
             yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     yield from _by_an_accelerator(context)
-    if not found:
-        yield from _over_micro_batches(context, wrapper)
-        yield from _in_a_train_step(context)
-        yield from _in_a_branch(context)
 
 
 def _in_unknown_context(context: Context, backward: TrainingEvent) -> bool:
@@ -91,47 +85,3 @@ def _by_an_accelerator(context: Context) -> Iterator[Hit]:
         if any(e.kind in STEPS and script.begin[e.top] >= script.end[loop] for e in context.loops.does(place)):
             text = "accelerator.backward averages all gradients after every micro-batch: nothing here says accumulate"
             yield Hit(does[0].top, f"{text} or no_sync", "possible", severity="info")
-
-
-def _over_micro_batches(context: Context, wrapper: str) -> Iterator[Hit]:
-    """A loop over micro-batches of a wrapped model only goes backward: one reduction a step is enough."""
-    for loop in context.script.all(*LOOPS) if wrapper and not context.frameworks else ():
-        header = loop.test if isinstance(loop, ast.While) else loop.iter
-        does = [e for e in context.loops.does(loop) if e.kind in ("backward", "zero", *STEPS)]
-        back = [e for e in does if e.kind == "backward"]
-        if not back or len(back) != len(does) or not any(ACCUMULATES.search(w) for w in names_in(header)):
-            continue
-        if not by_itself(context, back[0]) and not _in_unknown_context(context, back[0]):
-            yield _hit(back[0].top, wrapper, "every micro-batch averages all gradients over the ranks")
-
-
-def _in_a_train_step(context: Context) -> Iterator[Hit]:
-    """A function that is given model and optimizer, goes backward in a loop and leaves the step to its caller."""
-    for loop in context.script.all(*LOOPS):
-        function = context.script.function_of(loop)
-        if function is None or context.loops.kinds[loop] == "epoch":
-            continue
-        given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
-        if not given >= {"model", "optimizer"}:
-            continue
-        does = context.loops.does(loop)
-        back = [e for e in does if e.kind == "backward"]
-        if back and not any(e.kind in (*STEPS, "zero") for e in context.loops.does(function)):
-            yield _hit(back[0].top, "", "each round of this loop averages all gradients over the ranks")
-
-
-def _in_a_branch(context: Context) -> Iterator[Hit]:
-    """`if accumulating: forward and backward` beside a branch that also steps."""
-    script = context.script
-    for node in script.all(ast.If):
-        if not any(ACCUMULATES.search(w) for w in names_in(node.test)):
-            continue
-        does = context.loops.does(node)
-        mine = [e for e in does if (node, True) in e.branches or any(script.contains(s, e.top) for s in node.body)]
-        other = [e for e in does if e not in mine]
-        back = [e for e in mine if e.kind == "backward"]
-        if not back or not context.distributed or any(e.kind in STEPS for e in mine):
-            continue
-        otherwise = [script.call_names[c] for s in node.orelse for c in script.within(s, ast.Call)]
-        if any(e.kind in STEPS for e in other) or any(map(STEPS_BY_NAME.search, otherwise)):
-            yield _hit(back[0].top, "", "an accumulating backward pass averages all gradients over the ranks")

@@ -17,7 +17,6 @@ _STARTS = re.compile(
 _OF_RANKS = ("init_process_group", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel",
              "DistributedSampler", "init_distributed", "init_distributed_mode", "get_rank", "set_device",
              "Accelerator")  # fmt: skip
-_STEPS_OF_RANKS = ("barrier", "get_world_size", "wait_for_everyone")
 
 REAL_MISTAKES = 5
 #: without these words there is nothing to check
@@ -48,7 +47,6 @@ def check(context: Context) -> Iterator[Hit]:
             text = f"every rank calls {name}: the tracker shows one run for each rank"
             yield Hit(call, text, related=((where, "several ranks run this"),))
             continue
-        where = where or _in_a_class_of_ranks(context, call)
         if where is not None:
             text = f"where several ranks run this, each of them calls {name}: the tracker shows one run for each"
             yield Hit(call, text, "possible", "info", ((where, "several ranks may run this"),))
@@ -56,14 +54,6 @@ def check(context: Context) -> Iterator[Hit]:
 
 #: frameworks whose launcher decides how many ranks there are
 _STARTED_OUTSIDE = frozenset(("accelerate", "deepspeed", "fabric"))
-
-
-def _in_a_class_of_ranks(context: Context, call: ast.Call) -> ast.AST | None:
-    """Another method of the class does what only ranks do; where the object is made, this file does not show."""
-    script, owner, function = context.script, context.script.class_of(call), context.script.function_of(call)
-    if owner is None or function is None or function.name != "__init__" or context.values.callers.get(function):
-        return None
-    return next((one for one in script.calls(*_OF_RANKS, *_STEPS_OF_RANKS) if script.class_of(one) is owner), None)
 
 
 def _run_by_ranks(context: Context, node: ast.AST) -> ast.AST | None:

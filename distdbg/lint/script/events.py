@@ -96,11 +96,6 @@ class Events:
         """What `node` does, its own functions inlined; cut off after some hundred events."""
         return list(islice(self._inside(node, None, (), frozenset(), {}), _MOST))
 
-    def of_call(self, call: ast.Call, function: Function) -> list[TrainingEvent]:
-        """What this function does with the constants of this call."""
-        given = given_constants(self.script, function, call, {})
-        return list(islice(self._inside(function, call, (), frozenset((function,)), given), _MOST))
-
     def _inside(
         self,
         node: ast.AST,

@@ -11,8 +11,6 @@ from distdbg.lint.script.kinds import METHODS
 from distdbg.lint.script.script import Key, Script, last_word, receiver
 from distdbg.lint.script.values import ValueFlow
 
-#: methods that run a model
-RUNS = ("infer", "inference", "generate", "sample", "forward")
 #: of a project's own models, by their names: `incremental_forward`, `encode_image`, `get_text_features`
 _RUNS_A_PART = re.compile(
     r"^_?(?:\w+_)?forward(?:_\w+)?$|^(?:infer|inference|encode|decode|sample|translate|reconstruct)(?:_\w+)?$|"

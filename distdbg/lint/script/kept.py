@@ -16,11 +16,6 @@ FREES = ENDS | frozenset((
     "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype",
 ))  # fmt: skip
 
-#: methods of a tensor, and functions, that make another one without its graph
-ANEW = frozenset((
-    "new_tensor", "new_zeros", "new_ones", "new_full", "new_empty",
-    "zeros_like", "ones_like", "full_like", "empty_like",
-))  # fmt: skip
 
 #: what a loss, or a part of one, is called
 LOSS = re.compile(r"loss|(?:^|_)(?:kl|ce|mse|bce|nll|err|error|reg)(?:_|$)", re.IGNORECASE)
@@ -70,17 +65,3 @@ def carries(value: ast.expr, carrier: str) -> bool:
 
 def factors(value: ast.expr) -> list[ast.expr]:
     return [*factors(value.left), *factors(value.right)] if isinstance(value, ast.BinOp) else [value]
-
-
-def is_a_loss(node: ast.expr) -> bool:
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Name) and LOSS.search(node.attr) is not None
-    return isinstance(node, ast.Name) and LOSS.search(node.id) is not None
-
-
-def root_name(value: ast.expr) -> str:
-    """`loss` of `loss.mean().cpu()`, where nothing but methods of it are called."""
-    node = value
-    while isinstance(node, (ast.Attribute, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) and (node is value or isinstance(value, ast.Call)) else ""

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.loops import LOADER, for_evaluation
 from distdbg.lint.script.script import Loop, names_in
-
-_TRAINS = re.compile(r"train|fit|epoch", re.IGNORECASE)
-#: names of files that many ranks run: stronger than a variable called rank
-_SEVERAL_RANKS = (
-    "init_process_group", "init_distributed", "DistributedDataParallel", "DistributedSampler", "torch.distributed",
-    "import DDP", "as DDP", "FSDP", "world_size", "horovod", "local_rank", "LOCAL_RANK", "deepspeed",
-)  # fmt: skip
-
-
-def run_by_several_ranks(context: Context) -> bool:
-    return context.distributed and any(part in context.script.text for part in _SEVERAL_RANKS)
 
 
 def repeats(context: Context, loop: ast.AST) -> Loop | None:
@@ -64,30 +52,3 @@ def is_loader(node: ast.expr) -> bool:
     """By its words, a loader, and not one for evaluation."""
     words = names_in(node)
     return any(LOADER.search(w) for w in words) and not any(map(for_evaluation, words))
-
-
-def trained_elsewhere(context: Context, epochs: Loop) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """In a loop over epochs each `train_one_epoch(model, train_loader, …)` of another file, and the loader."""
-    script = context.script
-    for call in script.within(epochs, ast.Call):
-        name = script.last_names[call]
-        if not _TRAINS.search(name) or for_evaluation(name) or context.values.callees(call):
-            continue
-        for given in (*call.args, *(k.value for k in call.keywords)):
-            plain = isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)) and is_loader(given)
-            if plain and not _made_for_the_epoch(context, epochs, given):
-                yield call, given
-                break
-
-
-def _made_for_the_epoch(context: Context, epochs: Loop, loader: ast.expr) -> bool:
-    """`loader = build(config, epoch)`: what makes it knows the epoch."""
-    for assigned in context.script.within(epochs, ast.Assign):
-        words = set().union(*map(names_in, assigned.targets))
-        if names_in(loader) <= words and any("epoch" in w.lower() for w in names_in(assigned.value)):
-            return True
-    return False
-
-
-def for_training(node: ast.expr) -> bool:
-    return any("train" in w.lower() for w in names_in(node))

@@ -108,7 +108,7 @@ class Ranks:
         return self._taint is not None and self._taint.depends(test)
 
     def _find_taint(self) -> None:
-        """Which assignments run on some ranks only is known from the tests of the rank itself; then all is asked anew."""
+        """Which assignments run on some ranks only is known from the tests of the rank itself; then ask all again."""
         if any(map(self.asks, (node.test for node in self.script.all(ast.If)))):
             self._taint = RankTaint(self.script, self.values, lambda node: bool(self.guards(node)))
             self._asked.clear()

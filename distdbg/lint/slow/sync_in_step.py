@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.events import carrier
 from distdbg.lint.script.script import LOOPS, Loop, names_in
 
-_READS = {"item", "cpu", "tolist", "numpy"}
 _GPU = re.compile(r"cuda|\bgpu|device|local_rank|accelerator", re.IGNORECASE)
 _PARAMETERS = {"parameters", "named_parameters"}
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.BoolOp, ast.Lambda)
@@ -24,45 +22,9 @@ def check(context: Context) -> Iterator[Hit]:
     if not _GPU.search(context.script.text) or context.frameworks & {"lightning", "trainer"}:
         return
     for loop in context.loops.training:
-        hit = _of_each_parameter(context, loop) or _of_the_loss(context, loop)
+        hit = _of_each_parameter(context, loop)
         if hit is not None:
             yield hit
-
-
-def _of_the_loss(context: Context, loop: Loop) -> Hit | None:
-    """The first read of what goes backward, on every way through the loop's body."""
-    script = context.script
-    seen: set[tuple[ast.AST, str]] = set()
-    for event in context.loops.does(loop):
-        if event.kind != "backward" or not isinstance(event.call, ast.Call):
-            continue
-        name, place = carrier(event.call), loop if event.top is event.call else script.function_of(event.call)
-        if name is None or place is None or (place, name) in seen:
-            continue
-        seen.add((place, name))
-        reads = [c for c in script.within(place, ast.Call) if _reads(c, name) and _always(context, c, place)]
-        reads = [c for c in reads if script.function_of(c) is script.function_of(event.call)]
-        if reads:
-            text = script.source(reads[0])[:60]
-            return Hit(
-                reads[0],
-                f"{text} on every step: the host waits there until the GPU has done all of it",
-                related=tuple((r, "and here") for r in reads[1:4] if r.lineno != reads[0].lineno),
-            )
-    return None
-
-
-def _reads(call: ast.Call, name: str) -> bool:
-    match call:
-        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in _READS:
-            return _root(owner) == name
-        case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[ast.Name(id=given)]):
-            return given == name
-        case ast.Call(func=ast.Name(id="print"), args=args):
-            parts = [p for a in args if isinstance(a, ast.JoinedStr) for p in a.values]
-            shown = [*args, *(p.value for p in parts if isinstance(p, ast.FormattedValue))]
-            return any(isinstance(v, ast.Name) and v.id == name for v in shown)
-    return False
 
 
 def _root(owner: ast.expr) -> str | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
-from distdbg.lint.script.forwards import detached, forwards, put_into_mode
+from distdbg.lint.script.forwards import detached
 from distdbg.lint.script.given import given_by
-from distdbg.lint.script.kinds import WITH_PARAMETERS
 from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
-from distdbg.lint.script.optimized import given_by_callers, trained
-from distdbg.lint.script.roles import A_MODEL, THE_MODEL
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
+from distdbg.lint.script.optimized import trained
+from distdbg.lint.script.roles import THE_MODEL
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Loop, last_word, names_in, receiver
 
 _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBatchNorm)[^.]*$")
 
@@ -27,15 +25,6 @@ NEEDS = (
 )
 #: what the model that is trained is called, where its constructor is not in sight
 _TRAINED = re.compile(r"^_?(?:model|net|network|actor|critic|policy|generator|discriminator|student)(?:_model|_net)?$")
-#: a module that no training puts into train mode: nothing contains it
-_STAYS = re.compile(
-    r"loss|criterion|perceptual|lpips|metric|score|eval|infer|pipeline|predict|wrapper|ema|generator|embedder|extractor",
-    re.IGNORECASE,
-)
-#: classes whose train() reaches all parts, where they are not torch's
-_BASE = re.compile(r"(?:^|\.)\w*(?:Module|Model)$")
-#: models that have neither dropout nor batch norm
-_NOTHING_TO_SWITCH = re.compile(r"vgg|lpips|clip|(?<!vq)vae|dino|percep", re.IGNORECASE)
 #: a place where evaluation is all there is
 _EVALUATES = re.compile(
     r"eval|infer|predict|test|valid|sampl|generat|pipeline|export|demo|metric|load|build|init", re.IGNORECASE
@@ -43,18 +32,13 @@ _EVALUATES = re.compile(
 
 
 def check(context: Context) -> Iterator[Hit]:
-    entered = "eval(" in context.script.text  # else nothing here enters eval mode
-    if entered:
-        yield from _undone_by_train(context)
     if context.frameworks & {"lightning", "trainer"}:
         return
-    yield from _never_left(context)
-    if entered:
+    if context.events.of("eval"):
         yield from _left_by_a_method(context)
-        yield from _one_of_several(context)
         yield from _never_back(context)
-    if not entered or not context.events.of("eval"):
-        yield from _never_entered(context) if context.events.of("backward") else _as_it_was_loaded(context)
+    elif context.events.of("backward"):
+        yield from _never_entered(context)
 
 
 def _never_back(context: Context) -> Iterator[Hit]:
@@ -83,41 +67,6 @@ def _never_back(context: Context) -> Iterator[Hit]:
         yield from _left_within_an_epoch(context, loop)
 
 
-def _undone_by_train(context: Context) -> Iterator[Hit]:
-    """`self.encoder.eval()` in the __init__ of a module, whose train() reaches all of its parts."""
-    script = context.script
-    for mode in context.events.of("eval"):
-        function, owner, part = script.function_of(mode), script.class_of(mode), put_into_mode(script, mode)
-        if function is None or owner is None or function.name != "__init__" or not isinstance(part, ast.Attribute):
-            continue
-        methods = {f.name for f in owner.body if isinstance(f, FUNCTIONS)}
-        if last_word(part.value) != "self" or methods & {"train", "eval", "on_train_epoch_start", "on_train_start"}:
-            continue
-        if not _is_trained_itself(context, owner, function, methods):
-            continue
-        key = context.values.key(part)
-        again = (m for m in context.events.of("eval", "train") if m is not mode and script.class_of(m) is owner)
-        if _NOTHING_TO_SWITCH.search(part.attr) or any(context.values.key(receiver(m) or m) == key for m in again):
-            continue
-        text = (
-            f"train() of the whole {owner.name} puts {script.source(part)} back into train mode: "
-            "if it has dropout or batch norm, these work again"
-        )
-        yield Hit(mode, text, "possible", severity="info")
-        return
-
-
-def _is_trained_itself(context: Context, owner: ast.ClassDef, init: Function, methods: set[str]) -> bool:
-    """A module that makes layers of its own beside the part, or has a step of training."""
-    script = context.script
-    if _STAYS.search(owner.name) or not (
-        script.is_module(owner) or any(map(_BASE.search, map(script.dotted, owner.bases)))
-    ):
-        return False
-    layers = (c for c in script.within(init, ast.Call) if script.last_names[c] in WITH_PARAMETERS)
-    return "training_step" in methods or ("forward" in methods and any(layers))
-
-
 def _of_a_helper(context: Context, mode: TrainingEvent) -> bool:
     """`set_mode("eval", models)`: a function that puts what it is given into either mode."""
     helper = context.script.function_of(mode.call)
@@ -143,76 +92,6 @@ def _left_by_a_method(context: Context) -> Iterator[Hit]:
         text = f"{function.name} puts the model into eval mode and leaves it there: nothing in this file calls train()"
         yield Hit(mode, text, "possible", severity="info")
         return
-
-
-def _never_left(context: Context) -> Iterator[Hit]:
-    """from_pretrained returns a model in eval mode, and a loop trains it as it is."""
-    script = context.script
-    if not any(part in script.text for part in _MAY_BE_PRETRAINED):  # faster than a pattern
-        return
-    if re.search(r"\.train\(|\.training\s*=|set_mode|train_mode", script.text) or not context.loops.training:
-        return
-    loop = context.loops.training[0]
-    for call in script.within(loop, ast.Call):
-        name = call.func
-        if not isinstance(name, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
-            continue
-        made = next((b for b in context.values.bound(name) if _pretrained(context, b)), None)
-        if made is not None or _PRETRAINED.search(context.roles.annotation(name)):
-            text = (
-                "nothing here calls train(): from_pretrained gives a model in eval mode, which trains without dropout"
-            )
-            if made is not None:
-                yield Hit(call, text, related=((loop, "the loop"), (made, "made here, in eval mode")))
-            else:
-                yield Hit(call, text, "possible", severity="info", related=((loop, "the loop"),))
-            return
-
-
-def _one_of_several(context: Context) -> Iterator[Hit]:
-    """`model.train(); predictor.train()` to train, `model.eval()` alone to test, and both are called there."""
-    script = context.script
-    evaluated = {last_word(r) for c in context.events.of("eval") if (r := receiver(c)) is not None}
-    trained: dict[Function | None, set[str]] = defaultdict(set)
-    for mode in context.events.of("train"):
-        if isinstance(model := receiver(mode), ast.Name):
-            trained[script.function_of(mode)].add(model.id)
-    together: dict[str, set[str]] = defaultdict(set)
-    for function, names in trained.items():
-        for name in names if function is not None and context.loops.trains(function) else ():
-            together[name] |= names
-    for mode in context.events.of("eval"):
-        function, model = script.function_of(mode), receiver(mode)
-        if function is None or not isinstance(model, ast.Name) or context.loops.trains(function):
-            continue
-        left = together.get(model.id, set()) - evaluated
-        for call in script.within(function, ast.Call):
-            if isinstance(call.func, ast.Name) and call.func.id in left and call.args:
-                text = f"{model.id} is in eval mode here, and {call.func.id}, which is trained with it, is not"
-                yield Hit(call, text, related=((mode, "only this one"),))
-                return
-
-
-#: classes of transformers, by their names
-_PRETRAINED = re.compile(
-    r"^(?:(?:transformers|diffusers)\.(?:\w+\.)*)?(?:PreTrainedModel|AutoModel\w*|[A-Z]\w+For(?:CausalLM|\w+Classification|"
-    r"\w+Generation|MaskedLM|PreTraining|QuestionAnswering))$"
-)
-
-
-_MAY_BE_PRETRAINED = (
-    "from_pretrained", "PreTrained", "AutoModel", "ForCausalLM", "Classification", "Generation", "ForMaskedLM",
-    "PreTraining", "ForQuestionAnswering",
-)  # fmt: skip
-
-
-def _pretrained(context: Context, made: ast.expr) -> bool:
-    return (
-        isinstance(made, ast.Call)
-        and context.script.last_names[made] == "from_pretrained"
-        and isinstance(made.func, ast.Attribute)
-        and _PRETRAINED.search(context.script.dotted(made.func.value)) is not None
-    )
 
 
 def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
@@ -331,23 +210,6 @@ def _never_entered(context: Context) -> Iterator[Hit]:
                 related = ((shown, "the model may have such layers"),) if shown is not None else ()
                 yield Hit(call, text, "possible", severity="info", related=related)
                 return
-
-
-def _as_it_was_loaded(context: Context) -> Iterator[Hit]:
-    """A file that trains nothing loads the weights of a model and runs it: a new module is in train mode."""
-    script, values = context.script, context.values
-    if context.events.of("backward", "step", "train") or re.search(r"\.training\s*=|eval\(|set_mode", script.text):
-        return
-    loads = {values.key(r): c for c in script.calls("load_state_dict") if (r := receiver(c)) is not None}
-    for call, model, key in forwards(values, A_MODEL.match if loads else lambda _: False):
-        keys = (key, *map(values.key, given_by_callers(values, model)))
-        load = next((loads[one] for one in keys if one in loads), None)
-        if load is None or last_word(model) == "self":
-            continue
-        if context.loops.without_grad(call) or detached(values, call) is not None:
-            text = f"{script.source(model)} runs in train mode: nothing in this file calls eval() after it was loaded"
-            yield Hit(call, text, "possible", severity="info", related=((load, "loaded here"),))
-            return
 
 
 def _run_in_training(context: Context, call: ast.Call) -> bool:

@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.forwards import RUNS, detached, forward_of, forwards, put_into_mode
-from distdbg.lint.script.given import given_constants
-from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.roles import A_MODEL, THE_MODEL
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, names_in, receiver
+from distdbg.lint.script.forwards import detached, forward_of, forwards, put_into_mode
+from distdbg.lint.script.roles import A_MODEL
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, receiver
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
 _SWITCHES = re.compile(
@@ -22,22 +20,10 @@ _USES_GRADIENTS = re.compile(
     r"autograd\.grad|requires_grad(?!=False\))|\.grad\b(?!\s*=\s*None)|jacobian|hessian|saliency|attack|perturb",
     re.IGNORECASE,
 )
-#: gradients are turned off somewhere, or the file is another framework's; faster than a pattern
-_OFF = (
-    "no_grad", "inference_mode", "grad_enabled", "requires_grad", "volatile", "tensorflow", "paddle", "import jax",
-    "from jax", "import mxnet", "from mxnet",
-)  # fmt: skip
-#: a method that evaluates one batch, by its name
-_EVALUATES_A_BATCH = re.compile(
-    r"^_?(?:eval|evaluate|evaluation|val|valid|validate|validation|test)_(?:step|batch|one_batch)$"
-)
 
 #: a model that another one learns from: nothing trains it
 _PART = r"(?:model|net|network|policy|encoder)"
 _TEACHER_NAME = rf"_?(?:teacher(?:_(?:model|net|network|encoder))?|(?:ref|reference|ema|frozen)_{_PART})"
-_TEACHER = re.compile(rf"^{_TEACHER_NAME}$")
-#: a method that writes a text or draws a sample
-_GENERATES = re.compile(r"^(?:generate|sample)(?:_|$)")
 
 REAL_MISTAKES = 45
 #: without these words there is nothing to check
@@ -61,64 +47,7 @@ def check(context: Context) -> Iterator[Hit]:
         if hit is not None:
             done.add(place)
             yield hit
-    for statement, model in _models_in_eval_mode(context):
-        place = context.script.function_of(statement) or context.script.module_of(statement)
-        hit = _in(context, place, statement, model) if place not in done else None
-        if hit is not None:
-            done.add(place)
-            yield hit
-    yield from _told_not_to_train(context)
-    yield from _nowhere_off(context, done)
     yield from _forward_only(context, done)
-    yield from _one_batch(context)
-    yield from _beside_no_grad(context)
-    yield from _teaches_with_gradients(context)
-
-
-def _models_in_eval_mode(context: Context) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """`model = load(path)` of a function that puts what it returns into eval mode."""
-    script = context.script
-    loaders = {script.function_of(mode): mode for mode in context.events.of("eval")}
-    for function, mode in loaders.items():
-        name = receiver(mode)
-        returned = script.within(function, ast.Return) if function is not None else []
-        if function is None or not isinstance(name, ast.Name) or any(_trains(context, f) for f in [function]):
-            continue
-        if not any(isinstance(r.value, ast.Name) and r.value.id == name.id for r in returned):
-            continue
-        for call in context.values.callers.get(function, []):
-            match script.parents[call]:
-                case ast.Assign(targets=[ast.Name() as target]) as statement:
-                    yield statement, target
-
-
-def _told_not_to_train(context: Context) -> Iterator[Hit]:
-    """`run_epoch(loader, train=False)` of a function that goes backward only where it is told to train."""
-    script, seen = context.script, set[Function]()
-    modes = (*context.events.of("eval"), *(c for c in context.events.of("train") if isinstance(c, ast.Call) and c.args))
-    for function in dict.fromkeys(f for mode in modes if (f := script.function_of(mode)) is not None):
-        calls = context.values.callers.get(function, [])
-        does = [e for e in context.loops.does(function) if e.kind in ("backward", "eval", "train")]
-        if function in seen or not any(e.kind == "backward" and e.branches for e in does):
-            continue
-        if _uses_gradients(context, function):
-            continue
-        for call in calls:
-            its = {e.kind for e in context.events.of_call(call, function)}
-            if "backward" in its or "train" in its or "eval" not in its or context.loops.without_grad(call):
-                continue
-            model = next((receiver(e.call) for e in does if e.kind in ("eval", "train")), None)
-            forwards = (
-                c for c in script.within(function, ast.Call) if model is not None and _is_forward(context, c, model)
-            )
-            given = given_constants(script, function, call, {})
-            forward = next((c for c in forwards if not context.events.left_out(c, function, given)), None)
-            if forward is None or context.loops.without_grad(forward):
-                continue
-            seen.add(function)
-            text = f"{function.name} is told not to train here, and records the graph of every batch all the same"
-            yield Hit(call, text, related=((forward, "the forward pass"),))
-            break
 
 
 def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
@@ -180,108 +109,6 @@ def _may_train(context: Context, call: ast.Call) -> bool:
     if script.has_text(place, _RUN_ONCE):
         return True
     return _trains(context, place) or _uses_gradients(context, place)
-
-
-def _one_batch(context: Context) -> Iterator[Hit]:
-    """A method that evaluates one batch in eval mode, in a file that never turns gradients off."""
-    script = context.script
-    for mode in context.events.of("eval"):
-        function, model = script.function_of(mode), receiver(mode)
-        if function is None or model is None or not _EVALUATES_A_BATCH.match(function.name):
-            continue
-        if re.search(r"no_grad|inference_mode", script.file_of(mode).text) or context.loops.without_grad(mode):
-            continue
-        if _trains(context, function) or _uses_gradients(context, function):
-            continue
-        forward = _forward(context, function, model)
-        if forward is not None and not script.loops_around(forward):
-            calls = [c for c in script.within(function, ast.Call) if c is forward or _leads_to(context, c, forward)]
-            text = f"{function.name} evaluates a batch, and nothing in this file turns gradients off"
-            yield Hit(calls[-1], text, "possible", severity="info", related=((mode, "eval mode"),))
-
-
-def _beside_no_grad(context: Context) -> Iterator[Hit]:
-    """An inference runs one model under no_grad, and another one behind it with gradients on."""
-    script = context.script
-    for block in script.all(ast.With):
-        function = script.function_of(block)
-        if function is None or not any(_turns_off(item.context_expr) for item in block.items):
-            continue
-        if context.loops.without_grad(function) or _trains(context, function) or _uses_gradients(context, function):
-            continue
-        modes = [m for m in context.events.of("eval") if script.function_of(m) is function]
-        models = {context.values.key(r): script.begin[m] for m in reversed(modes) if (r := receiver(m)) is not None}
-        for call in script.within(function, ast.Call):
-            owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in RUNS else call.func
-            its = context.values.key(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else None
-            dropped = isinstance(script.parents[call], ast.Expr)  # a warm-up
-            if its is None or script.begin[call] < models.get(its, script.end[function]):
-                continue  # not in eval mode yet
-            if call.args and not dropped and not context.loops.without_grad(call):
-                text = f"{script.source(owner)} runs with gradients on, beside what runs without them"
-                yield Hit(call, text, related=((block, "gradients are off here only"),))
-                return
-
-
-def _turns_off(item: ast.expr) -> bool:
-    return bool({"no_grad", "inference_mode"} & names_in(item))
-
-
-def _nowhere_off(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
-    """An evaluation or a generation by its name that does not train, in a file that never turns gradients off."""
-    script = context.script
-    for function in script.all(*FUNCTIONS):
-        generates = _GENERATES.match(function.name) is not None
-        if function in done or not (generates or for_evaluation(function.name)):
-            continue
-        file = script.file_of(function)
-        if any(part in file.text for part in _OFF) or (file is not script.file and _SWITCHES.search(script.file.text)):
-            continue
-        for call in script.within(function, ast.Call):
-            if not (_runs_a_model(call, or_self=generates) and (call.args or call.keywords)):
-                continue  # most calls
-            loop = next(iter(script.loops_around(call)), None)
-            if loop is None and (generates or script.class_of(function) or function.name.startswith("test_")):
-                continue  # a method, or a test of a model: who calls it may turn gradients off
-            if context.loops.without_grad(call):
-                continue
-            if not script.has_text(function, _USES_GRADIENTS) and not _trains(context, function):
-                text = f"{function.name} runs the model, and nothing in this file turns gradients off"
-                yield Hit(loop or call, text, "possible", severity="info", related=((call, "the forward pass"),))
-                done.add(function)
-            break
-
-
-def _runs_a_model(call: ast.Call, *, or_self: bool) -> bool:
-    """By name: `model(x)`, `self.model(x)`, `model.forward(x)`; of a method that generates `self.forward(x)`, too."""
-    called = call.func
-    if isinstance(called, ast.Attribute) and called.attr == "forward":
-        called = called.value
-    if isinstance(called, ast.Name):
-        return THE_MODEL.match(called.id) is not None or (or_self and called.id == "self")
-    return (
-        isinstance(called, ast.Attribute) and last_word(called.value) == "self" and bool(THE_MODEL.match(called.attr))
-    )
-
-
-def _teaches_with_gradients(context: Context) -> Iterator[Hit]:
-    """`self.teacher(x)` beside what learns from it, in a file that neither freezes it nor turns gradients off."""
-    script = context.script
-    if re.search(r"no_grad|inference_mode|grad_enabled|requires_grad|enable_grad", script.text):
-        return
-    for call in script.all(ast.Call):
-        if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
-            continue
-        function = script.function_of(call)
-        if not _TEACHER.match(last_word(call.func)) or function is None or context.values.callees(call):
-            continue
-        text = f"{script.source(call.func)} is run with gradients on: its graph is recorded, and nothing trains it here"
-        yield Hit(call, text, "possible", severity="info")
-        return
-
-
-def _leads_to(context: Context, call: ast.Call, node: ast.AST) -> bool:
-    return any(context.script.contains(function, node) for function in context.values.callees(call))
 
 
 def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | None) -> Hit | None:

@@ -8,17 +8,14 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import carrier
-from distdbg.lint.script.kept import ANEW, FREES, LOSS, carries, factors, is_a_loss, is_name, keeping, root_name, terms
-from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import Function, Loop, last_word, names_in, receiver
+from distdbg.lint.script.kept import FREES, LOSS, carries, is_name, keeping, terms
+from distdbg.lint.script.script import Function, Loop, last_word, names_in
 
 REAL_MISTAKES = 22
 NEEDS = (re.compile(r"^backward\($|loss", re.IGNORECASE),)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    yield from _beside_the_loss(context)
-    yield from _summed_in_an_evaluation(context)
     if ".backward(" not in context.script.text:
         return
     seen: set[tuple[Loop, str]] = set()
@@ -36,148 +33,6 @@ def check(context: Context) -> Iterator[Hit]:
             yield from _kept(context, loop, part, event)
         yield from _by_a_method(context, loop, kept, event)
     yield from _returned(context)
-    yield from _last_of_a_list(context)
-    yield from _given_to_a_meter(context)
-
-
-def _beside_the_loss(context: Context) -> Iterator[Hit]:
-    """`return loss, {"loss": loss}`: the loss goes backward by itself, so the dict is for a log, and has the graph."""
-    script = context.script
-    for returned in script.all(ast.Return):
-        function = script.function_of(returned)
-        if function is None or not isinstance(returned.value, ast.Tuple) or for_evaluation(function.name):
-            continue
-        names = [one.id for one in returned.value.elts if isinstance(one, ast.Name)]
-        losses = {name for name in names if LOSS.search(name)}
-        carry = losses.union(*(_made_of(context, function, name) for name in losses))
-        values = _values_of_dicts(context, function, returned.value.elts) if carry else []
-        freed = any(names_in(value) & FREES for value in values)
-        for value in values:
-            name = root_name(value)
-            if name not in carry or names_in(value) & (FREES | ANEW) or context.loops.without_grad(value):
-                continue
-            if freed:
-                text = f"{name} is kept with its graph, beside values that are detached: whoever keeps them keeps it"
-                yield Hit(value, text, related=((returned, "goes backward by itself"),))
-            else:
-                text = f"{name} is returned for a log, too, with its graph: whoever keeps that keeps the graph"
-                yield Hit(value, text, "possible", "info", ((returned, "goes backward by itself"),))
-            break
-
-
-def _summed_in_an_evaluation(context: Context) -> Iterator[Hit]:
-    """`total += loss` over batches with gradients on, where nothing goes backward and the sum is only read."""
-    script = context.script
-    for added in script.all(ast.AugAssign):
-        function, loop = script.function_of(added), next(iter(script.loops_around(added)), None)
-        value = keeping(added)[0]
-        if function is None or loop is None or value is None or not isinstance(added.target, ast.Name):
-            continue
-        root = next((n for n in factors(value) if is_a_loss(n)), None)
-        if root is None or names_in(root) & FREES or context.loops.without_grad(added):
-            continue
-        name = root.value.id if isinstance(root, ast.Attribute) else root.id  # type: ignore[attr-defined]
-        made = [a for a in script.within(loop, ast.Assign) if _given_by_a_model(context, a, name)]
-        if not made or not _outlives(context, loop, added.target) or _freed_before(context, loop, added, name):
-            continue
-        if any(e.kind in ("backward", "step") for e in context.loops.does(function)):
-            continue
-        read = [
-            r.value for r in script.within(function, ast.Return) if r.value and added.target.id in names_in(r.value)
-        ]
-        only_read = bool(read) and all(names_in(r) & {"item", "float", "tolist"} for r in read)
-        if only_read or for_evaluation(function.name):
-            text = f"{added.target.id} keeps the graph of every batch: gradients are on, and nothing goes backward here"
-            sure = only_read and bool(context.values.callers.get(function))
-            yield Hit(
-                added,
-                text,
-                "likely" if sure else "possible",
-                "warning" if sure else "info",
-                ((made[0], "it carries a graph"),),
-            )
-
-
-#: what adds up what it is given, by its name; that of torchmetrics does so without the graph
-_METER = re.compile(r"meter|average|avg|(?:^|_)(?:loss_?(?:log|es)|losses|running)(?:_|$)", re.IGNORECASE)
-
-
-def _given_to_a_meter(context: Context) -> Iterator[Hit]:
-    """`losses.update(loss, n)` of a loss that goes backward, where the class of the meter is not in sight."""
-    script = context.script
-    if "torchmetrics" in script.text:
-        return
-    carriers = {(script.function_of(b) or script.module_of(b), carrier(b)): b for b in _backwards(context)}
-    for call in script.calls("update", "add"):
-        keeper, given = receiver(call), call.args[0] if call.args else None
-        place = script.function_of(call) or script.module_of(call)
-        if keeper is None or not isinstance(given, ast.Name) or not any(map(_METER.search, names_in(keeper))):
-            continue
-        backward, loops = carriers.get((place, given.id)), script.loops_around(call)
-        if backward is None or context.values.callees(call) or context.loops.without_grad(call):
-            continue
-        if not _freed_before(context, loops[0] if loops else place, call, given.id):
-            text = (
-                f"{script.source(keeper)} is given {given.id} with its graph: "
-                "if it adds that up as it is, memory grows with every step"
-            )
-            yield Hit(call, text, "possible", "info", ((backward, "which carries a graph"),))
-            return
-
-
-#: what gives a loss or an output, by its name
-_MODELS = re.compile(r"(?:^|_)(?:model|net|network|criterion|loss_fn|loss_func|loss_function)_?$", re.IGNORECASE)
-
-
-def _given_by_a_model(context: Context, assigned: ast.Assign, name: str) -> bool:
-    stored = {n.id for t in assigned.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    value = assigned.value
-    return name in stored and isinstance(value, ast.Call) and bool(_MODELS.search(context.script.last_names[value]))
-
-
-def _last_of_a_list(context: Context) -> Iterator[Hit]:
-    """`losses.append(loss)`, and `losses[-1].backward()`: the list of all steps keeps every graph."""
-    script = context.script
-    for backward in _backwards(context):
-        match backward.func:
-            case ast.Attribute(value=ast.Subscript(value=ast.Name() as kept, slice=ast.UnaryOp(op=ast.USub()))):
-                loop = next(iter(script.loops_around(backward)), None)
-                if loop is None or not _outlives(context, loop, kept):
-                    continue
-            case _:
-                continue
-        for call in script.within(loop, ast.Call):
-            value, target = keeping(call)
-            if value is not None and target is not None and is_name(target, kept.id) and not names_in(value) & FREES:
-                text = f"{kept.id} keeps the graph of every step: its last element goes backward, and the others stay"
-                yield Hit(call, text, related=((backward, "goes backward"),))
-
-
-def _values_of_dicts(context: Context, function: Function, returned: list[ast.expr]) -> list[ast.expr]:
-    """What the dicts among the returned values have under their keys."""
-    names = {one.id for one in returned if isinstance(one, ast.Name)}
-    names -= _freed_by_key(context, function)
-    dicts = [one for one in returned if isinstance(one, ast.Dict)]
-    values: list[ast.expr] = []
-    for assigned in context.script.within(function, ast.Assign):
-        match assigned:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as made) if name in names:
-                dicts.append(made)
-            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))], value=value) if name in names:
-                values.append(value)
-    return [value for made in dicts for value in made.values] + values
-
-
-def _freed_by_key(context: Context, function: Function) -> set[str]:
-    """Dicts of which a loop replaces what each key has: `for name, value in log.items(): log[name] = value.item()`."""
-    freed: set[str] = set()
-    for loop in context.script.within(function, ast.For):
-        keys = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        for assigned in context.script.within(loop, ast.Assign):
-            match assigned.targets:
-                case [ast.Subscript(value=ast.Name(id=name), slice=ast.Name(id=key))] if key in keys:
-                    freed |= {name} if name in names_in(loop.iter) and names_in(assigned.value) & FREES else set()
-    return freed
 
 
 def _made_of(context: Context, function: Function, name: str) -> set[str]:

@@ -36,7 +36,6 @@ NEEDS = ({"backward("},)
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & _DIVIDE_THEMSELVES:
         return
-    yield from _divided_too_late(context)
     for one in accumulations(context):
         if one.guard is None:
             repeats = _repeats(one.place)
@@ -58,41 +57,6 @@ def check(context: Context) -> Iterator[Hit]:
             yield Hit(one.backward.top, text, related=related)
             continue
         yield Hit(one.backward.top, text, "possible", severity="info", related=related)
-
-
-def _divided_too_late(context: Context) -> Iterator[Hit]:
-    """`loss = backward_pass(batch) / n_micro`, of a function that goes backward with the whole loss and returns it."""
-    script = context.script
-    for node in script.all(ast.BinOp):
-        call = node.left
-        if not isinstance(node.op, ast.Div) or not isinstance(call, ast.Call) or not script.loops_around(node):
-            continue
-        if not any(ACCUMULATES.search(w) for w in names_in(node.right)):
-            continue
-        for function in context.values.callees(call):
-            back = next((b for b in _backwards_of(context, function) if _is_returned(context, function, b)), None)
-            told = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)} & names_in(node.right)
-            if back is not None and not told and not _divides_by_number(context, function):
-                text = f"{function.name} goes backward before this divides: the gradients of all micro-batches add up"
-                yield Hit(node, text, related=((back, "goes backward with the whole loss"),))
-                break
-
-
-def _backwards_of(context: Context, function: Function) -> list[ast.Call]:
-    calls = context.script.within(function, ast.Call)
-    return [c for c in calls if context.events.kind(c) == "backward" and carrier(c) is not None]
-
-
-def _is_returned(context: Context, function: Function, backward: ast.Call) -> bool:
-    """The very loss that goes backward is what the function returns."""
-    returned = [r.value for r in context.script.within(function, ast.Return)]
-    return bool(returned) and all(isinstance(r, ast.Name) and r.id == carrier(backward) for r in returned)
-
-
-def _divides_by_number(context: Context, function: Function) -> bool:
-    divisions = (n for n in context.script.within(function, ast.BinOp, ast.AugAssign) if isinstance(n.op, ast.Div))
-    divisors = (getattr(n, "right", None) or n.value for n in divisions)
-    return any(ACCUMULATES.search(w) for divisor in divisors for w in names_in(divisor))
 
 
 def _repeats(place: ast.AST) -> set[str]:

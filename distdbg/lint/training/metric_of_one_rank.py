@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.script import LOOPS, Function, Loop, argument, is_constant, last_word, names_in, receiver
 
 REAL_MISTAKES = 7
@@ -28,15 +27,7 @@ _MEASURES = re.compile(
 )
 
 
-#: words of what puts values of several ranks together, of whatever library
-_REDUCES = re.compile(
-    r"reduce(?!_mean|_sum|LR|\w*OnPlateau)|gather|average_across|torchmetrics|sync_dist|synchronize_between|hvd|Join\("
-)
-_BEST = re.compile(r"best|lowest|highest", re.IGNORECASE)
-
-
 def check(context: Context) -> Iterator[Hit]:
-    yield from _best_of_one_rank(context)
     yield from _logged_by_each_rank(context)
     script, loops = context.script, context.loops
     if context.frameworks or not context.values.of_kind("sampler"):
@@ -58,49 +49,6 @@ def check(context: Context) -> Iterator[Hit]:
             f"each rank computes {ast.unparse(kept.target)} of its own part of the data, and nothing adds the parts up",
             related=((loop, "the evaluation"), (sampler, "divides the data between the ranks")),
         )
-
-
-def _best_of_one_rank(context: Context) -> Iterator[Hit]:
-    """`if val_loss < best_loss: save()` where the data of the evaluation are divided and nothing is put together."""
-    script = context.script
-    if context.frameworks - {"accelerate"} or _REDUCES.search(script.text):
-        return
-    for test in script.all(ast.Compare):
-        match test:
-            case ast.Compare(left=left, ops=[ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE()], comparators=[right]):
-                pass
-            case _:
-                continue
-        best, value = (left, right) if any(map(_BEST.search, names_in(left))) else (right, left)
-        if not any(map(_BEST.search, names_in(best))) or not isinstance(
-            value, (ast.Name, ast.Attribute, ast.Subscript)
-        ):
-            continue
-        if _of_one_process(context, test):
-            continue
-        divides = _divides_the_evaluation(context)
-        if divides is not None:
-            text = f"{script.source(value)} may be of this rank's own part of the data: nothing here adds the parts up"
-            yield Hit(test, text, "possible", severity="info", related=((divides, "divides the data"),))
-            return
-
-
-def _of_one_process(context: Context, node: ast.AST) -> bool:
-    """`if local_rank == -1`: there is one process, and all data are its own."""
-    script = context.script
-    tests = (o.test for way in context.values.ways_to(node, 2) for o in script.above(way) if isinstance(o, ast.If))
-    return any("-1" in script.source(test) for test in tests)
-
-
-def _divides_the_evaluation(context: Context) -> ast.AST | None:
-    """`DistributedSampler(val_data)`, `val_sampler = DistributedSampler(…)`, `accelerator.prepare(…, val_loader)`."""
-    script = context.script
-    for made in (*context.values.of_kind("sampler"), *script.calls("prepare")):
-        outer = script.parents[made]
-        targets = outer.targets if isinstance(outer, ast.Assign) and made in context.values.of_kind("sampler") else []
-        if any(for_evaluation(w) for part in (*made.args, *targets) for w in names_in(part)):
-            return made
-    return None
 
 
 def _logged_by_each_rank(context: Context) -> Iterator[Hit]:

@@ -11,17 +11,11 @@ from distdbg.lint.script.factories import constants_behind, constants_given
 from distdbg.lint.script.given import decided
 from distdbg.lint.script.insertions import insert_above
 from distdbg.lint.script.loaders import samplers_given
-from distdbg.lint.script.loops import LOADER, for_evaluation
-from distdbg.lint.script.passes import for_training, repeats, restarts, run_by_several_ranks, trained_elsewhere
+from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.passes import repeats, restarts
 from distdbg.lint.script.script import Loop, Script, argument, is_constant, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
-#: somebody tells the epoch, or the loader or its data set divides the data in another way
-_TOLD = re.compile(
-    r"set_epoch|IterableDataset|import webdataset|from webdataset|StatefulDataLoader|split_dataset_by_node|\.shard\(|"
-    r"InfiniteSampler|RepeatSampler|infinite_?sampler|(?:Iter|Infinite)\w*Sampler|build_pretraining_data_loader",
-    re.IGNORECASE,
-)
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
 REAL_MISTAKES = 30
@@ -37,38 +31,10 @@ _TAKES_ONLY = {"BatchSampler", "DataLoader", "isinstance", "len", "print", "iter
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks - {"deepspeed"}:
         return
-    once = _told_once(context)
-    if once is not None:
-        yield once
     with_epoch = _given_the_epoch(context)
-    hit = None
-    if with_epoch is not None and "DistributedSampler" in context.script.text:
-        hit = _of_a_sampler(context, with_epoch)
-    if hit is None and with_epoch == set() and not _TOLD.search(context.script.text):
-        hit = _of_a_loader_from_elsewhere(context)
+    hit = _of_a_sampler(context, with_epoch) if with_epoch is not None else None
     if hit is not None:
         yield hit
-
-
-def _told_once(context: Context) -> Hit | None:
-    """`sampler.set_epoch(0)` in front of the epochs, and nowhere else."""
-    script, told = context.script, context.script.calls("set_epoch")
-    if len(told) != 1 or any(script.loops_around(way) for way in context.values.ways_to(told[0])):
-        return None
-    (call,) = told
-    function = script.function_of(call)
-    if function is None or script.class_of(call) is not None or function.decorator_list or _EPOCH.match(function.name):
-        return None
-    outer = script.parents.get(function)
-    if not isinstance(outer, ast.Module) or any(_EPOCH.match(a.arg) for a in function.args.args):
-        return None
-    epochs = [o for o in context.loops.of_kind("epoch") if script.contains(function, o) and context.loops.trains(o)]
-    runs: list[ast.AST] = [c for c in script.calls("run") if argument(c, -1, "max_epochs") is not None]
-    later = [n for n in (*epochs, *runs) if script.contains(function, n) and script.begin[n] > script.begin[call]]
-    if not later:
-        return None
-    text = "set_epoch is called once, before the epochs: each of them has the order of this one"
-    return Hit(call, text, "possible", severity="info", related=((later[0], "the epochs"),))
 
 
 def _of_a_sampler(context: Context, with_epoch: set[ast.Call]) -> Hit | None:
@@ -78,8 +44,7 @@ def _of_a_sampler(context: Context, with_epoch: set[ast.Call]) -> Hit | None:
     if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
         return None
     hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
-    hit = next((hit for hit in hits if hit is not None), None) or _run_again(context, without_epoch)
-    return hit or _kept_in_an_object(context, without_epoch)
+    return next((hit for hit in hits if hit is not None), None) or _run_again(context, without_epoch)
 
 
 def _run_again(context: Context, without_epoch: list[ast.Call]) -> Hit | None:
@@ -104,112 +69,6 @@ def _of_the_first_order(node: ast.AST, samplers: set[ast.Call], again: ast.AST) 
         [(again, "from the start again")] if again is not node else []
     )
     return Hit(node, text, related=tuple(related))
-
-
-def _kept_in_an_object(context: Context, samplers: list[ast.Call]) -> Hit | None:
-    """A class makes the sampler, and a method of it trains; its caller counts the epochs."""
-    script = context.script
-    if _TOLD.search(script.text):
-        return None
-    for sampler in samplers:
-        owner = script.class_of(sampler)
-        loops = [o for o in script.within(owner, ast.For) if context.values.sites(o.iter, "loader")] if owner else []
-        fed = [o for o in loops if any(sampler in _samplers(context, its) for its in _loaders(context, o))]
-        trained = next((o for o in fed if any(e.kind == "backward" for e in context.loops.does(o))), None)
-        if trained is not None:
-            text = (
-                "nothing here calls set_epoch on this sampler: each time the loop begins, it has the order of the first"
-            )
-            return Hit(sampler, text, related=((trained, "trains on it"),))
-    return None
-
-
-def _of_a_loader_from_elsewhere(context: Context) -> Hit | None:
-    """Several ranks train on a loader that is not made here, epoch after epoch, and nothing here names set_epoch."""
-    script, loops = context.script, context.loops
-    if not context.distributed:
-        return None
-    for epochs in loops.of_kind("epoch"):
-        for place in (epochs, *loops.reached(epochs)):
-            for loop in script.within(place, ast.For, ast.AsyncFor):
-                if loop is epochs or not loops.over_data(loop) or not _unknown(context, loop.iter):
-                    continue
-                if loops.in_evaluation(loop) or not _trains(context, loop):
-                    continue
-                return _possibly(loop, ((epochs, "the loop over epochs"),))
-    for loop in script.all(ast.While):
-        restarted = _restarts(context, loop)
-        if restarted is not None:
-            return _possibly(loop, ((restarted, "from the start again"),))
-    return _of_a_loader_handed_on(context) if run_by_several_ranks(context) else None
-
-
-def _trains(context: Context, loop: Loop) -> bool:
-    """It goes backward or has a call that does by its name; or its function sets the model to train."""
-    loops, function = context.loops, context.script.function_of(loop)
-    if loop in loops.training_by_name or any(e.kind == "backward" for e in loops.does(loop)):
-        return True
-    own = [e for e in loops.does(function) if e.call is e.top] if function is not None else []
-    modes = {e.kind for e in own if e.kind in ("train", "eval")}
-    return modes == {"train"} and run_by_several_ranks(context)
-
-
-def _of_a_loader_handed_on(context: Context) -> Hit | None:
-    """What trains on the loader is in another file, or it is this that is called for each epoch; or it begins anew."""
-    for epochs in context.loops.of_kind("epoch"):
-        for call, given in trained_elsewhere(context, epochs):
-            if _unknown(context, given):
-                return _possibly(call, ((epochs, "the loop over epochs"),))
-        for loop in context.script.within(epochs, ast.For, ast.AsyncFor):
-            known = loop is epochs or context.loops.in_evaluation(loop) or not _unknown(context, loop.iter)
-            if not known and context.loops.over_data(loop) and for_training(loop.iter):
-                return _possibly(loop, ((epochs, "the loop over epochs"),))
-    for call, given in restarts(context):
-        if _unknown(context, given):
-            return _possibly(call, ())
-    return _of_a_sampler_left_alone(context)
-
-
-def _of_a_sampler_left_alone(context: Context) -> Hit | None:
-    """`def train(loader, epoch, sampler): for batch in loader: …`, which does nothing with the sampler."""
-    for loop in context.loops.training:
-        function = context.script.function_of(loop)
-        if function is None or not context.loops.over_data(loop) or context.values.callers.get(function):
-            continue
-        given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
-        if any(map(_EPOCH.match, given)) and any(name.endswith("sampler") for name in given):
-            return _possibly(loop, ())
-    return None
-
-
-def _possibly(loop: ast.AST, related: tuple[tuple[ast.AST, str], ...]) -> Hit:
-    text = "nothing here calls set_epoch: if this loader has a DistributedSampler, every epoch has one order"
-    return Hit(loop, text, "possible", severity="info", related=related)
-
-
-def _unknown(context: Context, loader: ast.expr) -> bool:
-    """Not made here; or made here, with a sampler that is not."""
-    made = context.values.sites(loader, "loader")
-    given = [one for loader in made for one in samplers_given(loader)]
-    if any(context.values.sites(one, "sampler") for one in given):
-        return False  # told above
-    return not made or any(isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) for one in given)
-
-
-def _restarts(context: Context, loop: ast.While) -> ast.AST | None:
-    """A generator's `while True`: `for batch in loader: yield batch`, or a new iter() of it each time one is empty."""
-    script, function = context.script, context.script.function_of(loop)
-    if function is None or not isinstance(loop.test, ast.Constant) or not script.within(loop, ast.Yield, ast.YieldFrom):
-        return None
-    for inner in script.within(loop, ast.For):
-        if context.loops.over_data(inner) and _unknown(context, inner.iter) and script.within(inner, ast.Yield):
-            return inner  # type: ignore[no-any-return]
-    for call in script.within(loop, ast.Call):
-        given = call.args[0] if call.args and script.call_names[call] == "iter" else None
-        named = given is not None and any(LOADER.search(w) for w in names_in(given))
-        if named and given is not None and not any(map(for_evaluation, names_in(given))) and _unknown(context, given):
-            return call  # type: ignore[no-any-return]
-    return None
 
 
 def _given_the_epoch(context: Context) -> set[ast.Call] | None:

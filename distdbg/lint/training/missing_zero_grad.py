@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
-from distdbg.lint.script.script import FUNCTIONS, Function, Loop, last_word, names_in
+from distdbg.lint.script.script import Loop, last_word, names_in
 
 _HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
           "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
@@ -20,7 +20,6 @@ NEEDS = ({"backward("},)
 
 #: the gradients are freed or set by hand
 _CLEARS_LATER = ("zero_grad_", "zero_grad_buffer", "clear_grad", "clear_gradients", "zero_grads", "optimizer_zero_grad")
-_CLEARS = re.compile(r"zero_?grad|clear_?grad|\.grad\s*=|zero_\(|foreach_zero|reset_grad|grad_zero", re.IGNORECASE)
 _MAY_CLEAR = re.compile(r"zero|clear|reset|before|pre_|_start|_begin|hook|callback|optim", re.IGNORECASE)
 
 
@@ -35,7 +34,6 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         zeros = [e for e in does if e.kind == "zero"]
         if zeros:
-            yield from _one_of_several(context, loop, steps, zeros)
             yield from _in_one_branch(context, loop, does)
             continue
         roles = [_role(context, step) for step in steps]
@@ -60,69 +58,12 @@ def check(context: Context) -> Iterator[Hit]:
                 *(((steps[0].call, "steps"),) if steps[0].call is not steps[0].top else ()),
             ),
         )
-    yield from _in_a_method(context)
 
 
 def _made_anew(context: Context, loop: Loop, steps: list[TrainingEvent]) -> bool:
     """`optimizer = SGD([x])` in each round, of what the round has made: there are no earlier gradients."""
     made = [site for e in steps if e.receiver is not None for site in context.values.sites(e.receiver, "optimizer")]
     return bool(made) and all(context.script.contains(loop, site) for site in made)
-
-
-def _in_a_method(context: Context) -> Iterator[Hit]:
-    """A function without a loop goes backward and steps, and nothing in the file clears."""
-    script, loops = context.script, context.loops
-    if loops.training or context.frameworks or context.events.of("zero"):
-        return
-    function: Function
-    for function in script.all(*FUNCTIONS):
-        own = [e for e in loops.does(function) if not Events.managed(e) and script.function_of(e.call) is function]
-        back = [e for e in own if e.kind == "backward"]
-        steps = [e for e in own if e.kind in STEPS and _role(context, e)]
-        if not back or not steps or script.begin[back[0].call] > script.begin[steps[0].call]:
-            continue
-        if any(
-            _MAY_CLEAR.search(script.last_names[c]) and c not in {e.call for e in steps}
-            for c in _unseen(context, function)
-        ):
-            continue
-        if _CLEARS.search(script.text):
-            return
-        text = "this function goes backward and steps, and nothing in this file clears the gradients"
-        yield Hit(steps[0].call, text, "possible", severity="info", related=((back[0].call, "adds to the gradients"),))
-        return
-
-
-def _unseen(context: Context, function: Function) -> list[ast.Call]:
-    """Calls whose function another file has."""
-    return [c for c in context.script.within(function, ast.Call) if not context.values.callees(c)]
-
-
-def _one_of_several(
-    context: Context, loop: Loop, steps: list[TrainingEvent], zeros: list[TrainingEvent]
-) -> Iterator[Hit]:
-    """All that is cleared here are optimizers, and one that steps is not among them."""
-    if context.frameworks or not all(e.receiver is not None and context.roles.optimizer(e.receiver) for e in zeros):
-        return
-    cleared = [e.receiver for e in zeros if e.receiver is not None]
-    inner = [o for o in context.script.within(loop, ast.For) if o is not loop]
-    if not all(map(last_word, cleared)) or any(context.script.contains(o, z.top) for o in inner for z in zeros):
-        return  # a container's optimizers are cleared one after the other
-    others = set().union(*(context.values.sites(c, "optimizer") for c in cleared))
-    anywhere = [n.func for n in context.events.of("zero") if isinstance(n, ast.Call)]
-    words = {last_word(f.value) for f in anywhere if isinstance(f, ast.Attribute)}
-    for step in steps:
-        owner = step.receiver if step.kind == "step" else None
-        if owner is None or last_word(owner) in words | {""} or not context.roles.optimizer(owner):
-            continue
-        if context.values.sites(owner, "optimizer") & others:
-            continue
-        yield Hit(
-            step.top,
-            f"{context.script.source(owner)} steps and nothing in this loop clears its gradients, only those of others",
-            severity="warning",
-            related=((loop, "the loop"), (zeros[0].top, "clears the gradients of another optimizer")),
-        )
 
 
 def _in_one_branch(context: Context, loop: Loop, does: list[TrainingEvent]) -> Iterator[Hit]:

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
 from distdbg.lint.script.roles import Role
-from distdbg.lint.script.script import FUNCTIONS, Function, Loop
+from distdbg.lint.script.script import FUNCTIONS, Function
 
 _TEXT = "the scheduler steps before the optimizer: the first learning rate is skipped"
-_FACTORY = re.compile(r"^(?:get|build|create|make|configure)_\w*sched\w*$", re.IGNORECASE)
-_TRAINS = re.compile(r"_?(?:train|fit|run_epoch)")
 
 REAL_MISTAKES = 10
 #: without these words there is nothing to check
@@ -27,7 +25,6 @@ def check(context: Context) -> Iterator[Hit]:
         does = [e for e in context.loops.does(loop) if any(context.script.contains(s, e.top) for s in loop.body)]
         steps = [n for n, e in enumerate(does) if e.kind in STEPS]
         if not steps:
-            yield from _before_a_call_that_trains(context, loop, does)
             continue
         for place, event in enumerate(does):
             if event.kind != "schedule" or event.call in seen:
@@ -39,14 +36,14 @@ def check(context: Context) -> Iterator[Hit]:
                 continue
             role = _role(context, event)
             named = not role or (not role.of_torch and bool(context.frameworks))
-            if named and not _of_a_factory(context, event):
+            if named:
                 continue
             inner = context.script.loops_around(event.top)
             if inner and inner[0] is not loop:  # a small loop of its own that winds the schedule forward
                 continue
             seen.add(event.call)
             related = ((does[mine[0]].call, "the optimizer's step"),)
-            if named or role.of_another:
+            if role.of_another:
                 yield Hit(event.call, f"{_TEXT}, if it is one of torch", "possible", "info", related)
             else:
                 certain = event.call is event.top and role.of_torch
@@ -95,54 +92,6 @@ def _in_a_method(context: Context, seen: set[ast.AST]) -> Iterator[Hit]:
                     severity=None if sure else "info",
                     related=((own[steps[0]].call, "the optimizer's step"),),
                 )
-
-
-def _before_a_call_that_trains(context: Context, loop: Loop, does: list[TrainingEvent]) -> Iterator[Hit]:
-    """The optimizer steps in another file: in a function called `train…`, which is given the optimizer."""
-    script = context.script
-    if context.loops.kinds[loop] != "epoch" or context.frameworks:
-        return
-    for event in does:
-        statement: ast.AST = script.statement_of(event.top)
-        if event.kind != "schedule" or event.call is not event.top or not _role(context, event).of_torch:
-            continue
-        block = _block(script.parents[statement], statement)
-        if isinstance(script.parents[statement], ast.If) and len(block) == 1:  # `if warm: scheduler.step()`
-            statement = script.parents[statement]
-            block = _block(script.parents[statement], statement)
-        place = block.index(statement)
-        trains = [_trains(context, s) for s in block]
-        if not any(trains[:place]) and (call := next(filter(None, trains[place + 1 :]), None)) is not None:
-            yield Hit(
-                event.call,
-                _TEXT,
-                related=((call, "trains an epoch with the optimizer"),),
-            )
-
-
-def _block(outer: ast.AST, statement: ast.AST) -> list[ast.AST]:
-    blocks = [getattr(outer, name, None) for name in ("body", "orelse", "finalbody")]
-    return next((b for b in blocks if isinstance(b, list) and statement in b), [statement])
-
-
-def _trains(context: Context, statement: ast.AST) -> ast.Call | None:
-    for call in context.script.within(statement, ast.Call):
-        given = (*call.args, *(k.value for k in call.keywords))
-        by_name = _TRAINS.match(context.script.last_names[call]) and not context.values.callees(call)
-        optimizers = (g for g in given if isinstance(g, (ast.Name, ast.Attribute)))
-        if by_name and any(context.values.sites(g, "optimizer") for g in optimizers):
-            return call  # type: ignore[no-any-return]
-    return None
-
-
-def _of_a_factory(context: Context, event: TrainingEvent) -> bool:
-    """`scheduler = get_schedule_linear(optimizer, …)` of another file, or a name under a framework."""
-    call, owner = event.call, event.receiver
-    if not isinstance(call, ast.Call) or call.args or call.keywords or owner is None:
-        return False
-    made = [a.value for a in context.values.assignments(owner)]
-    calls = [context.script.last_names[value] for value in made if isinstance(value, ast.Call)]
-    return bool(calls) and len(calls) == len(made) and all(map(_FACTORY.match, calls))
 
 
 def _role(context: Context, event: TrainingEvent) -> Role:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import FUNCTIONS, names_in
+from distdbg.lint.script.script import names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 _OF_LIBRARIES = ("manual_seed", "manual_seed_all")
@@ -15,8 +14,6 @@ _OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "
 #: another number in each process
 _DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "randint", "getrandbits", "worker_id"}
 
-#: it seeds a worker of a loader, by its name
-_OF_A_WORKER = re.compile(r"worker_?(?:init|seed)|(?:seed|init)_?worker|_init_fn$", re.IGNORECASE)
 
 REAL_MISTAKES = 8
 #: without these words there is nothing to check
@@ -24,11 +21,9 @@ NEEDS = ({*_OF_LIBRARIES, *_OF_HELPERS, "seed"}, (RANK_WORDS, {"LightningDataMod
 
 
 def check(context: Context) -> Iterator[Hit]:
-    of_workers = list(_of_workers(context))
-    yield from of_workers
     # one that Accelerate may drive, too, can start its ranks itself
     driven = context.frameworks - {"accelerate"} if context.starts_group else context.frameworks
-    if of_workers or driven or not context.distributed or not (context.ranks.known or context.starts_group):
+    if driven or not context.distributed or not (context.ranks.known or context.starts_group):
         return
     script = context.script
     calls = _seeds(context)
@@ -46,34 +41,6 @@ def check(context: Context) -> Iterator[Hit]:
 def _seeds(context: Context) -> list[ast.Call]:
     calls = context.script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
     return [c for c in calls if c.args and not isinstance(c.args[0], ast.Starred)]
-
-
-def _name_around(context: Context, node: ast.AST) -> str:
-    function = context.script.function_of(node)
-    return function.name if function is not None else ""
-
-
-def _of_workers(context: Context) -> Iterator[Hit]:
-    """`worker_init_fn`: worker 1 of each rank draws what worker 1 of every other one draws."""
-    script = context.script
-    if not context.distributed and "LightningDataModule" not in script.text:
-        return
-    if any(_differs(context, c) and not _OF_A_WORKER.search(_name_around(context, c)) for c in _seeds(context)):
-        return
-    for function in script.all(*FUNCTIONS):
-        names = {a.arg for a in function.args.args}
-        if not _OF_A_WORKER.search(function.name) or any(map(context.ranks.mentions, function.body)):
-            continue
-        given = [c for c in _seeds(context) if script.contains(function, c)]
-        if not given or "rank" in " ".join((*names, *names_in(function))).lower():
-            continue
-        if (_DRAWN & names_in(function)) - {"worker_id", "initial_seed"}:
-            continue
-        text = (
-            "no rank is part of what a worker is seeded with: with one seed for all ranks, their workers draw the same"
-        )
-        yield Hit(given[0], text, "possible")
-        return
 
 
 def _used(context: Context, call: ast.Call) -> bool:

@@ -7,6 +7,6 @@ class Trainer:
 
     def evaluate(self, sentences):
         scores = []
-        for batch in sentences:  # expect: eval-with-grad
-            scores.append(self.model.forward(batch).argmax(-1))
+        for batch in sentences:
+            scores.append(self.model.forward(batch).argmax(-1))  # expect: eval-with-grad
         return scores

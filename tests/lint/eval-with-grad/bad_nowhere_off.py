@@ -3,6 +3,6 @@ import torch
 
 def evaluate(model, batches):
     right = 0
-    for x, y in batches:  # expect: eval-with-grad
-        right += (torch.softmax(model(x), -1).argmax(-1) == y).sum().item()
+    for x, y in batches:
+        right += (torch.softmax(model(x), -1).argmax(-1) == y).sum().item()  # expect: eval-with-grad
     return right
