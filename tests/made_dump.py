@@ -8,6 +8,8 @@ from __future__ import annotations
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.log import GroupLog, Signatures
 from distdbg.evidence.recorder.reading import read_recorder
+from distdbg.evidence.stacks.call_tree import call_tree, natives_of
+from distdbg.evidence.stacks.classes import all_paths, classes_of
 from distdbg.evidence.stacks.threads import Frame, Thread
 from distdbg.protocol.dump import PageReading, ProcessState
 
@@ -100,3 +102,8 @@ def recorder(signatures, *groups):
         if (name, "gloo") not in log.groups:
             log.groups[name, "gloo"] = GroupLog(name, "default_pg" if name == "0" else "undefined", comm="gloo")
     return log
+
+
+def tree_of(dump):
+    """The call tree of a dump, with the script's lines and the C code that single ranks were seen in."""
+    return call_tree(classes_of(all_paths(dump)), dump.line, natives_of(dump))

@@ -15,7 +15,7 @@ from distdbg.report.json_form import as_json
 from tests.evidence.logs.test_job import LOG
 from tests.evidence.logs.test_watchdog import status, timed_out
 from tests.evidence.recorder.test_log import dump, entry
-from tests.evidence.stacks.test_pyspy_text import TEXT
+from tests.evidence.stacks.test_stack_texts import TEXT
 from tests.made_run import MadeRun
 
 pytestmark = pytest.mark.slow  # a process for each of them

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from distdbg.cli.png import png
+from distdbg.cli.commands.memory import png
 from distdbg.errors import ToolMissing
 from tests.evidence.memory.test_memory_snapshots import fragmented, grown
 from tests.made_snapshot import MIB, Made, forward, train, write

@@ -65,7 +65,7 @@ from tests.evidence.logs.test_nccl import INFO, WATCHDOG, completion
 from tests.evidence.recorder.test_log import dump, entry
 from tests.evidence.recorder.test_nccl_ras import PAIR, WORLD, ras_answer
 from tests.evidence.stacks.test_gdb_text import LISTED as GDB
-from tests.evidence.stacks.test_pyspy_text import TEXT as PYSPY
+from tests.evidence.stacks.test_stack_texts import TEXT as PYSPY
 from tests.fuzz import mutations
 from tests.fuzz.mutations import Mutation
 from tests.made_run import MadeRun, traceback_text

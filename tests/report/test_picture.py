@@ -12,7 +12,6 @@ from distdbg.diagnosis.waits.hang import Hang
 from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.recorder.log import Signatures
-from distdbg.evidence.stacks.call_tree import tree_of
 from distdbg.report.page.flame import WIDTH, flame
 from distdbg.report.page.picture_page import picture_values
 from distdbg.report.page.renderer import environment
@@ -20,7 +19,7 @@ from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
 from distdbg.report.text.picture_text import picture_lines
 from distdbg.report.text.screen import Screen, cells
 from distdbg.report.text.tree_text import tree_text
-from tests.made_dump import SLEEPS, WAITS, frame, made_dump, rank_dump, recorder
+from tests.made_dump import SLEEPS, WAITS, frame, made_dump, rank_dump, recorder, tree_of
 
 HOSTILE = "\x1b[31m</title></svg><script>alert(1)</script>\u202e{{ 7*7 }} & \"'"
 GO = [("all_reduce", 20 - n, True) for n in range(8)]

@@ -14,9 +14,8 @@ from distdbg.plain_text import clean
 from distdbg.report.json_form import as_json, dumps
 from distdbg.report.page.renderer import PageRenderer, script_values
 from distdbg.report.run_document import run_document
-from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.renderer import TextRenderer, ticket
 from distdbg.report.text.screen import Screen
-from distdbg.report.text.ticket import ticket
 from tests.browser import run_in_page
 from tests.made_run import GLOO_LOST, MadeRun
 

@@ -11,7 +11,7 @@ import click
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
 from distdbg.cli.options import EvidencePath, html_option, output_option, ranks_of, run_argument
-from distdbg.errors import UsageError
+from distdbg.errors import ToolMissing, UsageError, install_extra
 
 if TYPE_CHECKING:
     from distdbg.evidence.run import RunEvidence
@@ -59,7 +59,6 @@ def analyze(
 
         answer.write_page(html_path, memory_page(report, found.answers))
     if svg_path is not None or png_path is not None:
-        from distdbg.cli.png import png
         from distdbg.report.page.memory_svg import memory_svg
 
         picture = memory_svg(found.answers)
@@ -240,3 +239,35 @@ def _numbers(option: str, words: str | None) -> list[int]:
         return [int(word) for word in words.split(",")] if words is not None else []
     except ValueError:
         raise UsageError(f"{option} {words!r} is not two numbers", "Write them as 0,3.") from None
+
+
+#: Two dots for each unit of the picture: sharp on a slide.
+_ZOOM = 2.0
+_LETTER = '<text x="2" y="15" style="font:11px monospace">W</text>'
+#: What `monospace` stands for fontconfig says, which many containers have fonts without.
+_FAMILIES = (None, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "Ubuntu Mono", "Menlo", "Consolas")
+
+
+def png(svg: str) -> bytes:
+    """Draw a picture as PNG with resvg.
+
+    Raises ToolMissing without resvg-py, and on a machine without fonts, where resvg leaves the letters out.
+    """
+    try:
+        import resvg_py
+    except ImportError:
+        raise ToolMissing(
+            "a PNG needs resvg-py, which is not installed",
+            f"Install it ({install_extra('png')}), or take --svg, which any browser shows.",
+        ) from None
+    empty = resvg_py.svg_to_bytes(svg_string=_sheet(""))
+    for family in _FAMILIES:
+        if resvg_py.svg_to_bytes(svg_string=_sheet(_LETTER), monospace_family=family) != empty:
+            return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=_ZOOM, monospace_family=family))
+    raise ToolMissing(
+        "this machine has no font to write with", "Install one (fonts-dejavu-core on Debian), or take --svg."
+    )
+
+
+def _sheet(inner: str) -> str:
+    return f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{inner}</svg>'

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import json
+import mmap
 import os
 import re
 import shutil
@@ -23,7 +24,6 @@ from typing import Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.kept_source import read_kept_source
-from distdbg.collect.machine.python_build import is_free_threaded
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.evidence.stacks.store_calls import waiting_call
 from distdbg.plain_text import first_words
@@ -223,3 +223,40 @@ def why_refused(number: int, scope: int | None, capabilities: int, *, same_user:
         ),
     )
     return next(words for applies, words in reasons if applies)
+
+
+#: The start of CPython's `_Py_DebugOffsets`, in every build from 3.13 on: a cookie, the version (PY_VERSION_HEX) and
+#: `free_threaded`, 8 bytes each. It is initialised data, so the file has it. Source: pycore_debug_offsets.h.
+_DEBUG_OFFSETS = re.compile(rb"xdebugpy[\s\S]{3}\x03\0{4}([\0\1])\0{7}")
+_LIBPYTHON = re.compile(r" (/.*/libpython3[^/]*\.so[^/]*)$", re.MULTILINE)
+
+#: By device, inode and time of change: the ranks of a job run the same file.
+_free_threaded_files: dict[tuple[int, int, int], bool] = {}
+
+
+def is_free_threaded(pid: int) -> bool:
+    """Whether the process runs a free-threaded build of Python. With PYTHON_GIL=1 too: its objects have another layout.
+
+    False if the process is gone or may not be read.
+    """
+    return any(_has_free_threaded_runtime(file) for file in (f"/proc/{pid}/exe", *_libpython_files(pid)))
+
+
+def _libpython_files(pid: int) -> set[str]:
+    """In the file system of the process, which may be a container's."""
+    with contextlib.suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        return {f"/proc/{pid}/root{path}" for path in _LIBPYTHON.findall(maps)}
+    return set()
+
+
+def _has_free_threaded_runtime(path: str) -> bool:
+    with contextlib.suppress(OSError, ValueError), Path(path).open("rb") as file:  # ValueError: it is empty
+        status = os.fstat(file.fileno())
+        key = status.st_dev, status.st_ino, status.st_mtime_ns
+        if key not in _free_threaded_files:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                match = _DEBUG_OFFSETS.search(data)
+                _free_threaded_files[key] = match is not None and match[1] == b"\1"
+        return _free_threaded_files[key]
+    return False

@@ -177,9 +177,6 @@ def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
         yield replace(base, cause=f"{base.cause} {words}".strip(), evidence=(*base.evidence, *cited))
 
 
-#: Filled from the list of known messages when somebody asks: `known_docs()`.
-
-
 def known_docs() -> tuple[FindingDoc, ...]:
     """One for each id that only the list of known messages gives; a check of the same name documents it better."""
     found: dict[str, FindingDoc] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.failures.of_ranks import failures
@@ -19,12 +20,13 @@ from distdbg.diagnosis.hang._stuck import (
     waited,
 )
 from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.timeline.call_lines import ModelPlace
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Divergence, Kind, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.loop_exits import LoopExit
-from distdbg.diagnosis.waits.modules_apart import modules_apart
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.findings import entry
@@ -231,6 +233,43 @@ def _left_the_loop(evidence: RunEvidence, loop: LoopExit) -> str:
         f"(`{loop.text}`), in which {inside} still {'is' if len(loop.inside) == 1 else 'are'}. "
         f"What leaves it: {', '.join(ways)}."
     )
+
+
+#: No rank is further ahead of another in a group whose collectives they make together.
+_MAX_CALLS_COMPARED = 256
+
+
+@dataclass(frozen=True)
+class ModulesApart:
+    """`number` of the group's collectives; `one` and `other` are the places of the two ranks."""
+
+    number: int
+    one: ModelPlace
+    other: ModelPlace
+
+
+def modules_apart(dump: Dump, one: int, other: int) -> ModulesApart | None:
+    """Return the first collective of FSDP2 at which two ranks were in different modules, by the calls of each.
+
+    Layers of one size make the same operations: a rank that leaves one out pairs wrongly, and waits only later. None if
+    they agree, and if it is not known that they agreed before.
+    """
+    ours, theirs = _of_modules(dump, one), _of_modules(dump, other)
+    agreed: set[str] = set()
+    for (group, number), call in ours.items():
+        if (there := theirs.get((group, number))) is None:
+            continue
+        if (call.module, call.phase) == (there.module, there.phase):
+            agreed.add(group)
+        elif group in agreed:
+            return ModulesApart(number, ModelPlace(call.module, call.phase), ModelPlace(there.module, there.phase))
+    return None
+
+
+def _of_modules(dump: Dump, rank: int) -> dict[tuple[str, int], Call]:
+    """By group and number, the oldest first."""
+    calls = dump.ranks[rank].calls[-_MAX_CALLS_COMPARED:] if rank in dump.ranks else ()
+    return {(call.group, call.number): call for call in calls if call.module and call.number}
 
 
 def _modules(evidence: RunEvidence, dump: Dump, found: Divergence) -> str:

@@ -13,7 +13,6 @@ from distdbg.model import Finding
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Bytes of a gathered model from which the finding is a warning: less fits beside the shards on any GPU.
 _LARGE_GATHER = _GIB
-#: Ranks whose norms are listed.
 
 GUARD_RULES = guard_rules(
     __name__,

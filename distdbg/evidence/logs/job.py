@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 from distdbg.evidence.logs.assembly import Assembly, JobLogs, LogFile
 from distdbg.evidence.logs.candidates import LONGEST_LINE, Candidates, is_progress
-from distdbg.evidence.logs.clocks import compare, events_of
 from distdbg.evidence.logs.events import LIVED_LONG
 from distdbg.evidence.logs.exits import exits_in
 from distdbg.evidence.logs.local_ranks import NodeRanks, node_ranks, one_node
@@ -64,7 +65,7 @@ class LogReader:
                 host = line.facts.host or line.facts.pod or file.name.host
                 if host and line.facts.t is not None:
                     lines.setdefault(host, []).append((line, line.facts.t))
-        clocks = compare({host: events_of(its) for host, its in lines.items()})
+        clocks = _compare_hosts({host: _events_of(its) for host, its in lines.items()})
         ahead = {clock.host: clock.ahead for clock in clocks if clock.ahead}
         for file in self._files:
             file.ahead = ahead
@@ -81,6 +82,54 @@ class LogReader:
             found = node_ranks(lines, exits, may_be_several=mixed)
             for file in files:
                 file.node = NodeRanks(alone=0) if one else found
+
+
+_STEP = re.compile(r"(?i)\b(?:global[_ ])?(?:step|iteration|iter)\b[ =:\[\]'\"/]{0,8}(\d{1,12})\b")
+_COMPLETE = re.compile(r"\bcommId (0x[0-9a-f]{1,16})\b.{0,200}Init COMPLETE")
+#: Fewer common steps may be lines of something else that counts. A communicator's id is no accident.
+_LEAST_STEPS = 3
+#: Seconds. Differences that vary by more are not those of two clocks: the hosts did not step together.
+_MOST_SPREAD = 30.0
+
+#: What happened, in the words of the log, and when: in epoch seconds of the host's own clock.
+Events = Mapping[str, float]
+
+
+def _events_of(lines: Iterable[tuple[ParsedLine, float]]) -> dict[str, float]:
+    """The first time of each event in the lines of one host."""
+    found: dict[str, float] = {}
+    for line, t in lines:
+        if step := _STEP.search(line.text):
+            found.setdefault(f"step {int(step[1])}", t)
+        elif complete := _COMPLETE.search(line.text):
+            found.setdefault(f"communicator {complete[1]}", t)
+    return found
+
+
+def _compare_hosts(hosts: Mapping[str, Events]) -> tuple[HostClock, ...]:
+    """Compare the clock of each host with that of the host with the most events, which comes first. Empty for one host.
+
+    A step of training ends on all hosts within one step of each other, and NCCL completes a communicator on all its
+    ranks at once. If two hosts logged enough of these, the median of the differences is the offset of their clocks, and
+    the largest deviation from it is its error. Time zones that a log does not write are offsets, too.
+    """
+    if len(hosts) < 2:
+        return ()
+    reference = max(sorted(hosts), key=lambda host: len(hosts[host]))
+    others = (_against(host, hosts[host], hosts[reference]) for host in sorted(hosts) if host != reference)
+    return (HostClock(reference, 0.0, 0.0, len(hosts[reference])), *others)
+
+
+def _against(host: str, its: Events, reference: Events) -> HostClock:
+    common = its.keys() & reference.keys()
+    steps = sum(event.startswith("step ") for event in common)
+    if not common or (steps == len(common) and steps < _LEAST_STEPS):
+        return HostClock(host, None, None, len(common))
+    ahead = sorted(its[event] - reference[event] for event in common)
+    middle = median(ahead)
+    spread = max(middle - ahead[0], ahead[-1] - middle)
+    known = spread <= _MOST_SPREAD
+    return HostClock(host, middle if known else None, spread if known else None, len(common))
 
 
 def _lived_on(lines: Sequence[ParsedLine], at: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.frames import package_of
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stacks.classes import Path, Paths, StackClasses, Step, all_paths, classes_of, paths_of_rank
+from distdbg.evidence.stacks.classes import Path, Paths, StackClasses, Step, paths_of_rank
 from distdbg.evidence.stacks.threads import Frame
 
 Kind = Literal["frame", "line", "library", "words"]
@@ -81,11 +81,6 @@ class _CallNode:
         self.here = 0
         self.native = ""
         self.children: dict[_Key, _CallNode] = {}
-
-
-def tree_of(dump: Dump) -> CallTree:
-    """The tree of a dump, with the scripts' lines and the C code that single ranks were seen in."""
-    return call_tree(classes_of(all_paths(dump)), dump.line, natives_of(dump))
 
 
 def call_tree(

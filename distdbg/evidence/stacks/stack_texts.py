@@ -1,15 +1,68 @@
-"""Recognise text with the stacks of one process, and choose its reader: py-spy's, gdb's or faulthandler's."""
+"""Recognise text with the stacks of one process, and choose its reader: py-spy's, gdb's or faulthandler's.
+
+What `py-spy dump` prints is read here into the form of its JSON, for evidence/stacks/threads.py:
+
+Process 123: python train.py
+Thread 123 (idle): "MainThread"
+    step (train.py:88)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from distdbg.evidence.stacks.faulthandler_text import is_faulthandler_text, read_faulthandler_text
 from distdbg.evidence.stacks.gdb_text import is_gdb_text, read_gdb_text
-from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
+from distdbg.evidence.stacks.threads import MOST_FRAMES
+from distdbg.plain_text import whole_number
 
 StackReader = Callable[[Iterable[str]], Iterable[dict[str, Any]]]
+
+
+_PROCESS = re.compile(r"^Process (\d{1,9}): ")
+_THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19}) \(([\w+]+)\)(?:: "(.*)")?$')
+_FRAME = re.compile(r"^ {4}(\S.*?) \((.*?)(?::(\d{1,9}))?\)$")
+
+
+def is_pyspy_text(text: str) -> bool:
+    lines = text.lstrip("\ufeff\n ").split("\n", 200)
+    return bool(lines) and bool(_PROCESS.match(lines[0])) and any(_THREAD.match(line) for line in lines[1:])
+
+
+def read_pyspy_text(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """One object a thread, as py-spy's JSON has them.
+
+    Lines of another form are no loss: py-spy prints the Python version, blank lines and, on request, variables.
+    """
+    thread: dict[str, Any] | None = None
+    pid = 0
+    for line in lines:
+        if found := _PROCESS.match(line):
+            pid = int(found[1])
+        elif found := _THREAD.match(line):
+            if thread is not None:
+                yield thread
+            thread = _thread(pid, found[1], found[2], found[3])
+        elif thread is not None and len(thread["frames"]) < MOST_FRAMES and (found := _FRAME.match(line)):
+            frame = {"name": found[1], "filename": found[2], "line": int(found[3] or 0)}
+            thread["frames"].append(frame)
+    if thread is not None:
+        yield thread
+
+
+def _thread(pid: int, number: str, state: str, name: str | None) -> dict[str, Any]:
+    os_id = whole_number(number) or 0
+    words = state.split("+")
+    return {
+        "pid": pid,
+        "os_thread_id": os_id if os_id < 2**31 else 0,
+        "thread_name": name,
+        "active": "active" in words,
+        "owns_gil": "gil" in words,
+        "frames": [],
+    }
 
 
 def stack_reader(head: str) -> StackReader | None:

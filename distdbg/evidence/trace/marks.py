@@ -14,7 +14,6 @@ from __future__ import annotations
 from distdbg.plain_text import whole_number
 
 CATEGORY = "user_annotation"
-PREFIX = "distdbg:"
 #: tids that no thread has: 1 is init's
 TRACK, LINES_TRACK = 1, 2
 TRACK_NAME, LINES_TRACK_NAME = "distdbg: steps and phases", "distdbg: lines of the script"
@@ -33,7 +32,6 @@ BACKWARD = "distdbg:backward"
 OPTIMIZER = "distdbg:optimizer"
 SAVING = "distdbg:saving"
 LINE = "distdbg:line"
-PHASES = (LOADER, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING)
 
 
 def step_name(number: int) -> str:

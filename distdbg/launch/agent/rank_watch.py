@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
-from distdbg.launch.agent.attempt_bounds import AttemptBounds
+from distdbg.collect.machine.kernel_log import kernel_messages
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
@@ -40,6 +40,26 @@ _STOPPED_LOOKS = 5
 #: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
 _ASK_SIBLINGS_S = 0.4
 _COLLECTED = "torchrun had collected the process before its exit code was read"
+
+
+class AttemptBounds:
+    """Records at both ends of an attempt what the kernel counts and reports of memory and crashes.
+
+    Those of an earlier attempt say nothing about its ranks.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._since = time.time()
+
+    def begin(self) -> None:
+        self._since = time.time()
+        self._node.event(events.Cgroup(when="before", more=memory_counters()))
+
+    def end(self, *, failed: bool) -> None:
+        messages, because = kernel_messages(self._since) if failed else ([], "not asked: nothing failed")
+        self._node.event(events.Kernel(messages=messages, because=because))
+        self._node.event(events.Cgroup(when="after", more=memory_counters()))
 
 
 class RankWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import shorten, wrap
@@ -177,3 +178,12 @@ class _Verdict:
 
 def _key(finding: Finding) -> tuple[str, tuple[int, ...], str]:
     return finding.id, finding.ranks, finding.summary
+
+
+def ticket(document: Document) -> str:
+    """Render as Markdown for a ticket: the text report in a block of code, after the command."""
+    head = [f"$ {one_line(document.command)}"] if document.command else []
+    head += [f"# {one_line(words)}" for words in (document.started, document.folder) if words]
+    text = "\n".join([*head, *([""] if head else []), TextRenderer().render(document)])
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}text\n{text}\n{fence}\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from distdbg.collect.machine import pyspy
-from distdbg.collect.machine.python_build import is_free_threaded
+from distdbg.collect.machine.pyspy import is_free_threaded
 from distdbg.protocol.dump import NoStacks
 
 

@@ -4,7 +4,7 @@ import json
 import random
 
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stacks.call_tree import call_tree, tree_of
+from distdbg.evidence.stacks.call_tree import call_tree
 from distdbg.evidence.stacks.classes import StackClasses, all_paths, classes_of, paths_of, paths_of_rank
 from distdbg.report.file_names import short_names
 from tests.made_dump import (
@@ -19,6 +19,7 @@ from tests.made_dump import (
     made_dump,
     rank_dump,
     thread,
+    tree_of,
 )
 
 

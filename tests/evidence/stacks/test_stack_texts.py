@@ -1,7 +1,7 @@
 """py-spy's text, as it is really printed (0.4.3), read back."""
 
 from distdbg.evidence.frames import Activity
-from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
+from distdbg.evidence.stacks.stack_texts import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.stacks.threads import main_thread, read_threads
 
 TEXT = """Process 15971: /venv/bin/python s.py

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from distdbg.diagnosis.hang.diverged import ModulesApart, modules_apart
 from distdbg.diagnosis.timeline.call_lines import ModelPlace
-from distdbg.diagnosis.waits.modules_apart import ModulesApart, modules_apart
 from distdbg.evidence.recorder.calls import Call
 from tests.made_dump import made_dump, rank_dump
 
