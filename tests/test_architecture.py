@@ -519,7 +519,6 @@ READS_BY_ITSELF = {
     "distdbg/launch/io/folder_stream.py": "a dump that this process has just written",
     "distdbg/launch/live/on_finding.py": "a report that this process has just written",
     "distdbg/launch/plan/environment.py": "distdbg's own configs",
-    "distdbg/launch/plan/job_schema.py": "distdbg's own source",
     "distdbg/launch/plan/torchrun_flags.py": "torch's source",
     "distdbg/launch/replay/guard_driver.py": "programs of the tests",
     "distdbg/launch/replay/guard_trial.py": "programs of the tests, and logs of its own",

@@ -12,9 +12,8 @@ import torch
 
 from distdbg.cli import run
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
-from distdbg.launch.replay.apart import replay_apart
+from distdbg.launch.replay.apart import replay_apart, replay_report
 from distdbg.launch.replay.forward import definitions_of, replay
-from distdbg.launch.replay.replay_report import replay_report
 from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.hooks.importing import ImportWatch

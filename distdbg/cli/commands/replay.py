@@ -37,8 +37,7 @@ def command(folder: Path, as_json: bool) -> None:
     pickle, and its code is imported and run: use only runs that you trust.
     """
     from distdbg.cli import answer
-    from distdbg.launch.replay.apart import replay_apart
-    from distdbg.launch.replay.replay_report import replay_report
+    from distdbg.launch.replay.apart import replay_apart, replay_report
     from distdbg.report.run_document import run_document
 
     if not folder.is_dir():

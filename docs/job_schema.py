@@ -1,6 +1,6 @@
 """Make the JSON schema of a job file, for editors; its output is configs/job.schema.json.
 
-python -m distdbg.launch.plan.job_schema > configs/job.schema.json
+python docs/job_schema.py > configs/job.schema.json
 """
 
 from __future__ import annotations
