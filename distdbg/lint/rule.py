@@ -14,7 +14,6 @@ from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.loops import Loops
 from distdbg.lint.script.ranks import Ranks
 from distdbg.lint.script.roles import Roles
-from distdbg.lint.script.samples import Samples
 from distdbg.lint.script.script import Script
 from distdbg.lint.script.values import ValueFlow
 from distdbg.lint.script.words import Needs
@@ -88,10 +87,6 @@ class Context:
     def wraps_or_prepares(self) -> bool:
         """Are models wrapped in DDP or FSDP here, or given to accelerate or Fabric to do it?"""
         return bool(self.wraps or self.values.of_kind(PREPARED))
-
-    @cached_property
-    def samples(self) -> Samples:
-        return Samples(self.script, self.values)
 
     @cached_property
     def starts_group(self) -> bool:

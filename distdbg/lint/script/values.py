@@ -163,6 +163,11 @@ class ValueFlow:
         key = self.key(node)
         return [a.value for a in self._assigned.get(key, [])] + self._added.get(key, []) if key else []
 
+    def with_values(self, expression: ast.expr) -> list[ast.expr]:
+        """The expression, and all values of the variables in it."""
+        names = self.script.within(expression, ast.Name, ast.Attribute)
+        return [expression, *(value for name in names for value in self.bound(name))]
+
     @cached_property
     def _added(self) -> dict[Key, list[ast.expr]]:
         found: dict[Key, list[ast.expr]] = defaultdict(list)

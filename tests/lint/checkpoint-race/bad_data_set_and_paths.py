@@ -4,7 +4,7 @@ import pickle
 import torch.distributed as dist
 from torch.utils.data import Dataset
 
-from project.files import PathManager, record_settings
+from project.files import PathManager
 
 
 class Clips(Dataset):
@@ -21,6 +21,3 @@ class Run:
     def write(self, text):
         with PathManager.open(self.settings_file, "w") as file:  # expect: checkpoint-race
             file.write(text)
-        record_settings(self.settings_file)  # expect: checkpoint-race
-        if dist.get_rank() == 0:
-            record_settings(self.settings_file)

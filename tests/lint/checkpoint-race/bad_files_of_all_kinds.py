@@ -10,6 +10,4 @@ def main(model, configs, folder):
     dist.init_process_group("nccl")
     with open(os.path.join(folder, "train.yaml"), "w") as out:  # expect: checkpoint-race
         yaml.dump(configs, out)
-    scripted = torch.jit.script(model)
-    scripted.save(os.path.join(folder, "init.zip"))  # expect: checkpoint-race
     return DDP(model)
