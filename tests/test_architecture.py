@@ -25,10 +25,10 @@ PACKAGE = ROOT / "distdbg"
 #: Packages; each imports only those after it.
 PACKAGES = (
     "start cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
-    "job_file assets backend_names model errors given_file whole_file terminal hidden_values secret_digests "
+    "job_file assets backend_names wording model errors given_file whole_file terminal hidden_values secret_digests "
     "secret_pieces secret_forms masking plain_text __init__"
 ).split()
-PURE = set("lint report diagnosis evidence findings protocol model errors".split())
+PURE = set("lint report diagnosis evidence findings protocol wording model errors".split())
 PURE |= {"hidden_values", "secret_digests", "secret_pieces", "secret_forms", "masking", "plain_text"}
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}
 LONGEST = 400

@@ -40,7 +40,13 @@ def guard_rules(module: str, *rows: GuardRow) -> tuple[Rule, ...]:
     """One rule for each id in the table of this module."""
     by_id = grouped((row.id, row) for row in rows)
     return tuple(
-        Rule(module.split(".")[-2], name.replace("-", "_"), (entry(name),), _check_of(name, those))
+        Rule(
+            module.split(".")[-2],
+            name.replace("-", "_"),
+            (entry(name),),
+            _check_of(name, those),
+            needs=("rank.guards",),
+        )
         for name, those in by_id.items()
     )
 

@@ -23,57 +23,96 @@ from distdbg.model import Finding, FindingDoc, Unknown
 
 Check = Callable[[RunEvidence], Iterable[Finding]]
 
-#: Families of rules (a folder each) in the order in which their rules run, and the question that a family answers.
+
+@dataclass(frozen=True)
+class Family:
+    """A folder of rules. `question` is what it answers. `needs`: all that its rules need (`Rule.needs`); a family of
+    which no part is there is not imported. None where at least one of its rules needs nothing in particular."""
+
+    question: str
+    needs: tuple[str, ...] | None = None
+
+
+#: The families in the order in which their rules run.
 FAMILIES = {
-    "hang": "which ranks keep the others waiting, and in what",
-    "death": "how ranks ended, and what ended them",
-    "slow": "what makes a step longer than it has to be",
-    "training": "mistakes of the training loop, and gradients that do not train",
-    "parallel": "mistakes in the use of DDP, FSDP, autocast and checkpoints",
-    "memory": "what fills the memory of a device or a host",
-    "nodes": "what is wrong with nodes, networks and versions",
+    "hang": Family("which ranks keep the others waiting, and in what"),
+    "death": Family("how ranks ended, and what ended them"),
+    "slow": Family(
+        "what makes a step longer than it has to be",
+        ("dump", "node.gpus", "preflight", "profiles", "rank.guards", "rank.nccl", "rank.phases"),
+    ),
+    "training": Family(
+        "mistakes of the training loop, and gradients that do not train", ("rank.gradients", "rank.guards")
+    ),
+    "parallel": Family("mistakes in the use of DDP, FSDP, autocast and checkpoints", ("rank.guards",)),
+    "memory": Family(
+        "what fills the memory of a device or a host", ("node.memory", "preflight", "rank.memory", "snapshots")
+    ),
+    "nodes": Family(
+        "what is wrong with nodes, networks and versions",
+        ("clocks", "node.gpus", "preflight", "rank.guards", "rank.shrunk"),
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Rule:
     """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `check` can give. `explains`: ids of
-    findings that other rules give for the same ranks, and that say less."""
+    findings that other rules give for the same ranks, and that say less. `of_failures`: the rule alone decides what
+    becomes of the failures of ranks that have one of its ids. `needs`: the parts of the evidence (`RunEvidence.has`)
+    of which one must be there for the rule to find anything; empty where that is not so simple."""
 
     family: str
     name: str
     docs: tuple[FindingDoc, ...]
     check: Check
     explains: tuple[str, ...] = ()
+    of_failures: bool = False
+    needs: tuple[str, ...] = ()
 
     def run(self, evidence: RunEvidence) -> Iterator[Finding]:
         """The findings of `check`. One that names ranks and no node gets the hosts of its ranks."""
+        if self.needs and not any(map(evidence.has, self.needs)):
+            return
         for finding in self.check(evidence):
             hosts = () if finding.nodes or not finding.ranks else evidence.hosts_of(finding.ranks)
             yield replace(finding, nodes=hosts) if hosts else finding
 
 
-def rule(*ids: str, explains: tuple[str, ...] = ()) -> Callable[[Check], Rule]:
+def rule(
+    *ids: str, needs: tuple[str, ...] = (), explains: tuple[str, ...] = (), of_failures: bool = False
+) -> Callable[[Check], Rule]:
     """Make a function a rule that can give the findings of these ids."""
 
     def made(check: Check) -> Rule:
-        return Rule(check.__module__.split(".")[-2], check.__name__, tuple(map(entry, ids)), check, explains)
+        family, docs = check.__module__.split(".")[-2], tuple(map(entry, ids))
+        return Rule(family, check.__name__, docs, check, explains, of_failures, needs)
 
     return made
 
 
-@cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, by family and then by name."""
+    return tuple(rule for family in FAMILIES for rule in rules_of(family))
+
+
+@cache
+def rules_of(family: str) -> tuple[Rule, ...]:
+    """The rules of one family, by name. Imports its folder."""
     found: dict[str, Rule] = {}
-    for family in FAMILIES:
-        folders = [f"{folder}/{family}" for folder in distdbg.diagnosis.__path__]
-        for name in sorted(module.name for module in pkgutil.iter_modules(folders)):
-            module = importlib.import_module(f"distdbg.diagnosis.{family}.{name}")
-            rules = [*vars(module).values(), *getattr(module, "GUARD_RULES", ())]
-            found |= {rule.name: rule for rule in rules if isinstance(rule, Rule)}
-    families = list(FAMILIES)
-    return tuple(sorted(found.values(), key=lambda rule: (families.index(rule.family), rule.name)))
+    folders = [f"{folder}/{family}" for folder in distdbg.diagnosis.__path__]
+    for name in sorted(module.name for module in pkgutil.iter_modules(folders)):
+        module = importlib.import_module(f"distdbg.diagnosis.{family}.{name}")
+        rules = [*vars(module).values(), *getattr(module, "GUARD_RULES", ())]
+        found |= {rule.name: rule for rule in rules if isinstance(rule, Rule) and rule.family == family}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _needed_rules(evidence: RunEvidence) -> Iterator[Rule]:
+    """The rules of the families that the evidence can feed."""
+    for name, family in FAMILIES.items():
+        if family.needs is None or any(map(evidence.has, family.needs)):
+            yield from rules_of(name)
 
 
 def run_rules(evidence: RunEvidence) -> tuple[list[Finding], list[Unknown]]:
@@ -81,7 +120,7 @@ def run_rules(evidence: RunEvidence) -> tuple[list[Finding], list[Unknown]]:
     found: list[Finding] = []
     unknown: list[Unknown] = []
     better: list[tuple[Rule, Finding]] = []
-    for one in all_rules():
+    for one in _needed_rules(evidence):
         given: list[Finding] = []
         try:
             given += one.run(evidence)

@@ -18,10 +18,11 @@ from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown
 from distdbg.plain_text import shortened
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import EndedHung, Launched, TimeUp
+from distdbg.wording import name_ranks
 
 _LAUNCHER_LOST = "launcher-lost"
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
@@ -156,7 +157,7 @@ def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
     subject = "no rank" if evidence.has_all_ranks else "no rank that was read"
     words = f"Why is not known: {subject} shows an error of its own."
     if silent:
-        words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
+        words += f" {name_ranks(silent).capitalize()} said nothing before the end."
     return [replace(lead, confidence="possible", cause=f"{lead.cause} {words}"), *findings[1:]]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _ONES = re.compile("1+")
+#: Characters of a list of ranks in a sentence; a longer list is cut.
+_MOST_CHARACTERS = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,9 @@ class RankSet:
     def first(self) -> int:
         """The smallest; -1 where there is none."""
         return (self.bits & -self.bits).bit_length() - 1
+
+    def words(self, most: int = _MOST_CHARACTERS) -> str:
+        """`rank 2`, `ranks 0-2,4-7 (7)`, `no known rank`; a list of more than `most` characters is cut."""
+        if not self:
+            return "no known rank"
+        return f"rank {self.first}" if len(self) == 1 else f"ranks {self.text(most)} ({len(self)})"

@@ -32,6 +32,7 @@ from distdbg.protocol.facts import (
     ValueRead,
     kind_of,
 )
+from distdbg.wording import name_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -359,7 +360,4 @@ def unknown_exits(ranks: Iterable[RankRecord], *, is_over: bool | None) -> list[
             if rank.ended is None and not is_over:
                 default = "it had not ended when this was written" if is_over is False else "no end is recorded so far"
             reasons.setdefault(rank.exit_unknown_because or default, []).append(rank.rank)
-    return [
-        Unknown(f"exit code of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", because)
-        for because, which in reasons.items()
-    ]
+    return [Unknown(f"exit code of {name_ranks(which)}", because) for because, which in reasons.items()]

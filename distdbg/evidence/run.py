@@ -325,6 +325,13 @@ class RunEvidence:
         complete = self.dump is None or self.dump.has_all_ranks
         return complete and len(self.ranks) >= (self.world_size or 0)
 
+    def has(self, part: str) -> bool:
+        """Whether a field is neither None nor empty: one of this class (`dump`), of some rank (`rank.guards`) or of
+        some node (`node.gpus`)."""
+        owner, _, name = part.rpartition(".")
+        owners: tuple[object, ...] = {"": (self,), "rank": self.ranks, "node": self.nodes}[owner]
+        return any(getattr(one, name) for one in owners)
+
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The hosts of these ranks, each once, as far as they are known."""
         wanted = set(ranks)

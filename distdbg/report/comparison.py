@@ -10,7 +10,8 @@ from statistics import median
 from typing import Any, Literal
 
 from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
-from distdbg.model import Finding, Report, Unknown, fold_ranks, grouped
+from distdbg.model import Finding, Report, Unknown, grouped
+from distdbg.wording import name_ranks
 
 Part = Literal["outcome", "findings", "speed", "memory", "versions", "code", "command", "world", "environment"]
 SCHEMA = "distdbg.diff/1"
@@ -118,7 +119,7 @@ def _outcome(a: Side, b: Side) -> Iterable[RunDifference]:
 def _codes(ranks: Iterable[RankRecord]) -> str:
     """`0 (ranks 0-2), -9 (rank 3)`."""
     by_code = grouped(("unknown" if rank.exit_code is None else str(rank.exit_code), rank.rank) for rank in ranks)
-    return ", ".join(f"{code} (rank{'s' * (len(who) > 1)} {fold_ranks(who)})" for code, who in by_code.items())
+    return ", ".join(f"{code} ({name_ranks(who)})" for code, who in by_code.items())
 
 
 def _findings(a: Mapping[str, Finding], b: Mapping[str, Finding]) -> Iterable[RunDifference]:

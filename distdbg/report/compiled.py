@@ -11,8 +11,8 @@ from typing import Any
 
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.model import Unknown, fold_ranks
-from distdbg.report.wording import counted
+from distdbg.model import Unknown
+from distdbg.wording import counted, name_ranks
 
 SCHEMA = "distdbg.compile/1"
 #: Timed steps that are needed for a spread.
@@ -135,7 +135,7 @@ def _lines(found: Compiled, width: int) -> Iterable[str]:
         yield ""
         yield title if places else none
         for place in places:
-            yield f"  {place.where}  x{place.count}  rank{'s' * (len(place.ranks) > 1)} {fold_ranks(place.ranks)}"
+            yield f"  {place.where}  x{place.count}  {name_ranks(place.ranks)}"
             yield from textwrap.wrap(place.why, width, initial_indent="    ", subsequent_indent="    ",
                                      break_long_words=False)  # fmt: skip
     lines = [*_speeds(found), *_how_alike(found)]

@@ -11,7 +11,7 @@ from distdbg.hidden_values import HiddenValues
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
 from distdbg.report.document import Column, Paragraph, Section, Table, pairs
-from distdbg.report.wording import counted, duration
+from distdbg.wording import counted, duration
 
 _MOST_NAMES, _MOST_LINES = 12, 400
 

@@ -13,7 +13,7 @@ from distdbg.evidence.trace.phases import PARTS
 from distdbg.evidence.trace.profile import CostlyPlace, ProfileRow, RankProfile
 from distdbg.model import Unknown
 from distdbg.report.document import Block, Cell, Column, Document, Paragraph, Section, Table
-from distdbg.report.wording import counted
+from distdbg.wording import counted
 
 #: Of more ranks the slowest, by their own work, are shown.
 _MOST_RANKS = 24

@@ -36,7 +36,7 @@ from distdbg.report.page.course import Course, course
 from distdbg.report.page.step_boxes import step_boxes
 from distdbg.report.page.timeline import FOLD_ABOVE, TimelineSpan, timeline
 from distdbg.report.profile_document import profile_sections
-from distdbg.report.wording import counted, duration
+from distdbg.wording import counted, duration
 
 #: All log tails together; the page stays below 2 MB.
 _LOG_BUDGET = 600_000

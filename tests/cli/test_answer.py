@@ -7,7 +7,6 @@ import pytest
 from distdbg.cli.answer import exit_code
 from distdbg.evidence.rank_set import RankSet
 from distdbg.model import Finding, Report
-from distdbg.report.wording import ranks_words
 
 ERROR = Finding("rank-killed", "error", "certain", "rank 1 was killed")
 WARNING = Finding("straggler", "warning", "likely", "rank 1 is late")
@@ -32,4 +31,4 @@ def test_a_job_that_failed_for_no_known_reason_is_no_success(outcome, findings, 
 
 
 def test_an_empty_set_of_ranks_has_words():
-    assert ranks_words(RankSet(0)) == "no known rank"
+    assert RankSet(0).words() == "no known rank"

@@ -7,7 +7,7 @@ import pytest
 import distdbg.diagnosis
 from distdbg.diagnosis import slow as family
 from distdbg.diagnosis.catalogue import documented
-from distdbg.diagnosis.rules import all_rules
+from distdbg.diagnosis.rules import rules_of
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.why import trace
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -21,9 +21,9 @@ ENTRY = FindingDoc("rank-asleep", "warning", "a rank sleeps", "It sleeps.", "By 
 RULE = '''
 from collections.abc import Iterator
 
+from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entry
 from distdbg.model import Finding
 
 #: Steps: a rank that has made fewer has not begun to train.
@@ -35,8 +35,7 @@ def rank_asleep(run: RunEvidence) -> Iterator[Finding]:
     """A rank made no step."""
     for rank in run.ranks:
         if (rank.step or 0) < _FEWEST_STEPS:
-            yield Finding("rank-asleep", "warning", "certain", f"rank {rank.rank} sleeps",
-                          remedy=entry("rank-asleep").remedy, ranks=(rank.rank,))
+            yield build_finding("rank-asleep", (rank.rank,), f"rank {rank.rank} sleeps")
 '''
 
 
@@ -48,10 +47,10 @@ def added(tmp_path, monkeypatch):
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path / "slow")])
     monkeypatch.setattr(entries, "ENTRIES", (*entries.ENTRIES, ENTRY))
     catalogue.cache_clear()
-    all_rules.cache_clear()
+    rules_of.cache_clear()
     yield
     catalogue.cache_clear()
-    all_rules.cache_clear()
+    rules_of.cache_clear()
     del sys.modules["distdbg.diagnosis.slow.asleep"]
 
 

@@ -1,13 +1,18 @@
-"""Findings are built in one place, and completed from the catalogue and the evidence."""
+"""Findings are built in one place, and completed from the catalogue and the evidence; rules say what they need."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.rules import Rule
-from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.diagnosis.rules import FAMILIES, Rule, rules_of
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import Citation
 
@@ -40,3 +45,32 @@ def test_rule_adds_the_hosts_of_the_ranks_unless_it_names_nodes():
     )
     rule = Rule("slow", "straggler", (entry("straggler"),), lambda _: found)
     assert [one.nodes for one in rule.run(RunEvidence({}, 1, ranks, ()))] == [("host1",), ("other",), ()]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family_needs_what_its_rules_need(name):
+    needs = [one.needs for one in rules_of(name)]
+    every = tuple(sorted({part for parts in needs for part in parts}))
+    assert FAMILIES[name].needs == (every if all(needs) else None)
+
+
+def test_parts_that_rules_need_are_fields_of_the_evidence():
+    empty = RunEvidence({}, 1, (RankRecord(0, 0, 0, "host"),), (NodeRecord(0, "host"),))
+    needed = {part for name in FAMILIES for one in rules_of(name) for part in one.needs}
+    assert [part for part in sorted(needed) if empty.has(part)] == []
+
+
+def test_rule_without_what_it_needs_is_not_run():
+    rule = Rule("slow", "straggler", (entry("straggler"),), lambda _: 1 / 0, needs=("profiles", "rank.phases"))
+    rank = RankRecord(0, 0, 0, "host")
+    assert list(rule.run(RunEvidence({}, 1, (rank,), ()))) == []
+    with pytest.raises(ZeroDivisionError):
+        list(rule.run(RunEvidence({}, 1, (replace(rank, phases={"step": 1000}),), ())))
+
+
+def test_families_that_a_hang_dump_cannot_feed_are_not_imported():
+    program = "import sys; from distdbg.diagnosis.rules import run_rules; from distdbg.evidence.run import *; "
+    program += "run_rules(RunEvidence({}, 1, (RankRecord(0, 0, 0, 'host'),), ())); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    families = {name.split(".")[2] for name in loaded if name.startswith("distdbg.diagnosis.") and name.count(".") > 2}
+    assert families.isdisjoint({"training", "parallel", "nodes"}), sorted(families)

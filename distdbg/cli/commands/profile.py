@@ -10,6 +10,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
+from distdbg.wording import name_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,9 +107,8 @@ def _there(run: RunDir) -> list[ProfileSet]:
 def _merge(found: ProfileSet, say: Callable[[str], None], *, err: bool) -> None:
     """Make one file of them, unless that is done, and say which it is."""
     from distdbg.evidence.trace.clock import words
-    from distdbg.model import fold_ranks
 
-    ranks = f"rank{'s' if len(found.files) > 1 else ''} {fold_ranks(sorted(found.files))}"
+    ranks = name_ranks(found.files)
     what = f"steps {found.first}-{found.last} of {ranks}"
     if found.merged():
         click.echo(f"{what}: {found.target}", err=err)

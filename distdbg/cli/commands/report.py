@@ -55,8 +55,8 @@ def command(run: str | None, as_json: bool, html_path: Path | None, bundle: Path
 def _write_bundle(path: Path, folder: RunDir, report: Report, evidence: RunEvidence) -> None:
     from distdbg.collect.runs.bundle import refuse_unknown_secrets, write_bundle
     from distdbg.evidence.memory.answer import gib
-    from distdbg.report.wording import counted
     from distdbg.whole_file import WholeFile
+    from distdbg.wording import counted
 
     refuse_unknown_secrets(evidence)
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from distdbg.evidence.logs.tail import Tail
 from distdbg.rundir import open_regular
+from distdbg.wording import counted
 
 #: Newlines before a tail are counted up to here; beyond it a line number is not worth the wait.
 _COUNT_UP_TO = 64 << 20
@@ -115,7 +116,7 @@ class LineReader:
         """(what of it was not read, why), for the report."""
         if self._long:
             yield (
-                f"the end of {self._long:,} line{'s' if self._long > 1 else ''}",
+                f"the end of {counted(self._long, 'line')}",
                 f"longer than {_LONGEST_LINE >> 10} KiB",
             )
         if self._why:

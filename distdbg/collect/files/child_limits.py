@@ -14,6 +14,7 @@ from pathlib import Path
 
 from distdbg.collect.machine.cgroups import free_bytes
 from distdbg.evidence.exit_status import how_it_ended
+from distdbg.wording import counted
 
 #: Bytes of memory of one reader. The largest legitimate input, a snapshot of 5 million events, takes 2.7 GiB.
 MOST_MEMORY = 4 << 30
@@ -120,7 +121,7 @@ class LostTime:
         self._seconds += seconds
 
     def __str__(self) -> str:
-        before = f"{self.files} unreadable file{'s' if self.files > 1 else ''} before it took {self._seconds:.0f} s"
+        before = f"{counted(self.files, 'unreadable file')} before it took {self._seconds:.0f} s"
         return f"it was not read: {before}"
 
 

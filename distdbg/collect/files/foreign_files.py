@@ -32,8 +32,9 @@ from distdbg.evidence.run import UNKNOWN_RANK, NodeRecord, RankRecord, RunEviden
 from distdbg.evidence.stacks.debug_server_text import RankAnswer, has_rank_answers, read_rank_answers
 from distdbg.evidence.stacks.stack_texts import stack_reader
 from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread, read_threads
-from distdbg.model import Unknown, fold_ranks
+from distdbg.model import Unknown
 from distdbg.protocol.dump import ProcessState
+from distdbg.wording import name_ranks
 
 _HEAD = 16 << 10
 #: py-spy's text names a thread within so many lines.
@@ -106,7 +107,7 @@ class ForeignFiles:
         self._add_watchdogs()
         for because, (ranks, (first, *more)) in self._unread_answers.items():
             file_names = f"{first} and {len(more):,} more files" if more else first
-            self._note(f"the answers of rank{'s' * (len(ranks) > 1)} {fold_ranks(ranks)} in {file_names}", because)
+            self._note(f"the answers of {name_ranks(ranks)} in {file_names}", because)
         for name in self._foreign[:_MOST_NAMED]:
             self._note(name, "it is of no kind that distdbg knows")
         if len(self._foreign) > _MOST_NAMED:
@@ -363,7 +364,7 @@ class ForeignFiles:
         elif silent:
             missing, size = {}, 0
             self._note(
-                f"what rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} did",
+                f"what {name_ranks(silent)} did",
                 "no line of a watchdog of theirs was read",
             )
         t = max((look.t for rank in found.values() for look in rank.looks), default=0.0)

@@ -16,7 +16,8 @@ from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
-from distdbg.model import Unknown, fold_ranks, grouped
+from distdbg.model import Unknown, grouped
+from distdbg.wording import name_ranks
 
 _MOST_MANIFEST = 256 << 20
 
@@ -45,10 +46,7 @@ def unseen(dump: Dump, *, recorders: bool = False) -> list[Unknown]:
             reasons.setdefault(("stacks", why), []).append(rank)
         if recorders and found.recorder is None and (why := found.last.missing.get("recorder")):
             reasons.setdefault(("the flight recorder", why), []).append(rank)
-    return [
-        Unknown(f"{what} of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}", why)
-        for (what, why), ranks in reasons.items()
-    ]
+    return [Unknown(f"{what} of {name_ranks(ranks)}", why) for (what, why), ranks in reasons.items()]
 
 
 def evidence_of(dump: Dump, job: Mapping[str, Any], unknown: list[Unknown]) -> RunEvidence:

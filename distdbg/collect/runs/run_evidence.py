@@ -50,6 +50,7 @@ from distdbg.protocol import chosen_ranks
 from distdbg.protocol.dump import BUSY_START
 from distdbg.protocol.launcher_events import Launched, NotStarted, Stalled
 from distdbg.rundir import Attempt, NodeFiles, RankFiles, RunDir
+from distdbg.wording import counted
 
 _TAIL = 64 << 10
 #: What is kept of a rank's streams when there are so many ranks that 64 KiB each would fill the memory.
@@ -336,7 +337,7 @@ class _RunReader:
         found = self.json_lines(path, _MOST_EVENTS)
         events = tuple((line, event) for line, event in found if isinstance(event.get("event"), str))
         if bad := len(found) - len(events):
-            self.note(f"{bad} line{'s' if bad > 1 else ''} of {self.run.relative(path)}", "no event is named there")
+            self.note(f"{counted(bad, 'line')} of {self.run.relative(path)}", "no event is named there")
         return events
 
     def json_lines(self, path: Path, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:

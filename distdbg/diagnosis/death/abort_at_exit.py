@@ -13,7 +13,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding
 
 
-@rule("abort-at-exit")
+@rule("abort-at-exit", of_failures=True)
 def abort_at_exit(evidence: RunEvidence) -> Iterable[Finding]:
     every = failures(evidence)
     found = [f for f in every if f.kind == "abort-at-exit"]

@@ -18,7 +18,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 
-@rule("cuda-oom")
+@rule("cuda-oom", of_failures=True)
 def cuda_oom(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error.
 

@@ -12,7 +12,7 @@ from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import Finding
 
 
-@rule(*sorted(OUTSIDE))
+@rule(*sorted(OUTSIDE), of_failures=True)
 def ended_outside(evidence: RunEvidence) -> Iterable[Finding]:
     """One finding for each kind of end, from its first line: a scheduler says it once for each node."""
     said = [failure for failure in failures(evidence) if failure.finding in OUTSIDE]

@@ -10,10 +10,10 @@ from distdbg.diagnosis.death._children import died
 from distdbg.diagnosis.death._memory import node_of, oom_rise
 from distdbg.diagnosis.failures import models_differ, told_by_torch
 from distdbg.diagnosis.failures.exceptions import HANDLED
-from distdbg.diagnosis.failures.findings import OWN_CHECKS, failure_finding, failure_findings, groups, who
+from distdbg.diagnosis.failures.findings import failure_finding, failure_findings, groups, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.rules import rule, rules_of
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.logs.messages import known_messages
@@ -21,9 +21,10 @@ from distdbg.evidence.logs.watchdog import nccl_error as reported_nccl_error
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 from distdbg.protocol.agent_events import Cgroup
+from distdbg.wording import plural
 
 
-@rule("rank-exception")
+@rule("rank-exception", of_failures=True)
 def rank_exception(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank ended by an error of its own: the root rank's traceback, not the storm that followed."""
     for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
@@ -58,7 +59,7 @@ def _of_no_rank(found: Finding) -> Finding:
 
 def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure) -> Finding:
     if lead.cause_class is CauseClass.VICTIM and lead.doubt == HANDLED:
-        handled = "was still handling it" if len(found.ranks) == 1 else "were still handling it"
+        handled = plural("was still handling it", found.ranks)
         return replace(
             found,
             severity="info",
@@ -72,13 +73,13 @@ def _handled_or_exited(evidence: RunEvidence, found: Finding, lead: RankFailure)
     return found
 
 
-@rule("cuda-error")
+@rule("cuda-error", of_failures=True)
 def cuda_error(evidence: RunEvidence) -> Iterable[Finding]:
     """CUDA reported an error."""
     return failure_findings(evidence, "cuda-error")
 
 
-@rule("shm-exhausted")
+@rule("shm-exhausted", of_failures=True)
 def shm_exhausted(evidence: RunEvidence) -> Iterable[Finding]:
     """Shared memory ran out."""
     return failure_findings(evidence, "shm-exhausted")
@@ -87,7 +88,7 @@ def shm_exhausted(evidence: RunEvidence) -> Iterable[Finding]:
 _NCCL_WARNING = re.compile(r"^.*NCCL WARN (.+)$", re.MULTILINE)
 
 
-@rule("nccl-error")
+@rule("nccl-error", of_failures=True)
 def nccl_error(evidence: RunEvidence) -> Iterable[Finding]:
     """NCCL reported an error: with its own warning, where it wrote one."""
     for group in groups(f for f in failures(evidence) if f.finding == "nccl-error"):
@@ -159,7 +160,7 @@ def _nccl_warning(rank: RankRecord) -> Citation | None:
     return Citation(rank.nccl_path, None, found[-1][1].strip(), found[-1][0].strip())
 
 
-@rule("loader-worker-died")
+@rule("loader-worker-died", of_failures=True)
 def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
     """A DataLoader worker died: and whether memory was the reason, where the kernel says so."""
     for group in groups(f for f in failures(evidence) if f.finding == "loader-worker-died"):
@@ -178,27 +179,27 @@ def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
 
 
 def known_docs() -> tuple[FindingDoc, ...]:
-    """One for each id that only the list of known messages gives; a check of the same name documents it better."""
+    """One for each id of the list of known messages, from its first message. The catalogue has better ones for some."""
     found: dict[str, FindingDoc] = {}
     for known in known_messages():
-        if known.finding not in OWN_CHECKS:
-            found.setdefault(
-                known.finding,
-                FindingDoc(
-                    id=known.finding,
-                    severity="error",
-                    title=known.symptom.rstrip("."),
-                    meaning=f"{known.symptom} {known.cause}",
-                    how_seen="By the message of the exception that ended a rank.",
-                    remedy=known.fix,
-                    source=known.source,
-                ),
-            )
+        found.setdefault(
+            known.finding,
+            FindingDoc(
+                id=known.finding,
+                severity="error",
+                title=known.symptom.rstrip("."),
+                meaning=f"{known.symptom} {known.cause}",
+                how_seen="By the message of the exception that ended a rank.",
+                remedy=known.fix,
+                source=known.source,
+            ),
+        )
     return tuple(found.values())
 
 
 @rule()
 def known_error(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank died of an error whose message belongs to a finding that guards or other checks can give as well."""
-    for group in groups(f for f in failures(evidence) if f.finding not in OWN_CHECKS):
+    decided = {doc.id for one in rules_of("death") if one.of_failures for doc in one.docs}
+    for group in groups(f for f in failures(evidence) if f.finding not in decided):
         yield models_differ.named(evidence, failure_finding(evidence, group), group)

@@ -14,6 +14,7 @@ from distdbg.evidence.host.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import LOST, GpuXid
+from distdbg.wording import name_ranks
 
 #: Xids that speak of the device, not of a program's mistake (as 13, 31 and 43 do): NVIDIA's catalogue, "hardware".
 _HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 62: "internal microcontroller",
@@ -47,7 +48,7 @@ def _while_it_ran(evidence: RunEvidence) -> Iterator[Finding]:
                 seen.setdefault((node.node_rank, event.uuid, event.xid), (node, line, event))
     for node, line, event in seen.values():
         ranks = tuple(r for r in event.ranks if isinstance(r, int))
-        whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
+        whose = f", of {name_ranks(ranks)}," if ranks else ""
         cause_class, first_seen = _nearest([by_cuda[r] for r in ranks if r in by_cuda], event.t)
         device, number = event.uuid or "unknown", event.xid
         yield build_finding(

@@ -15,7 +15,7 @@ from distdbg.findings import entry
 from distdbg.model import Finding
 
 
-@rule("host-oom")
+@rule("host-oom", of_failures=True)
 def host_oom(evidence: RunEvidence) -> Iterable[Finding]:
     yield from failure_findings(evidence, "host-oom")
     for failure in failures(evidence):

@@ -24,7 +24,7 @@ _LOG_PREFIX = re.compile(r"^\[[WEIF]\d{4} [^\]]*\] ")
 _NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python[\d.]*): (error: )?(.+)$", re.MULTILINE)
 
 
-@rule("launch-failed")
+@rule("launch-failed", of_failures=True)
 def launch_failed(evidence: RunEvidence) -> Iterable[Finding]:
     for group in groups(f for f in failures(evidence) if f.finding == "launch-failed"):
         yield _of_ranks(evidence, group)

@@ -13,7 +13,7 @@ from distdbg.evidence.run import UNKNOWN_RANK, RankRecord, RunEvidence
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 
-@rule("nic-fault")
+@rule("nic-fault", needs=("rank.nccl",))
 def nic_fault(evidence: RunEvidence) -> Iterable[Finding]:
     everybody = (*evidence.ranks, *evidence.unattributed)
     told = [(rank, fault) for rank in everybody if rank.nccl for fault in rank.nccl.faults]

@@ -12,7 +12,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import exit_status, signal_name
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.model import CauseClass, Citation, Finding, fold_ranks
+from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import (
     LAUNCHER_GONE,
     PARENT_GONE,
@@ -23,6 +23,7 @@ from distdbg.protocol.agent_events import (
     TorchrunExited,
 )
 from distdbg.protocol.launcher_events import AgentExited, AgentsGone, Finished, NodeSilent, SlurmNodeFailure
+from distdbg.wording import name_ranks
 
 
 @rule("node-lost")
@@ -150,9 +151,7 @@ def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, 
     return build_finding(
         "node-lost",
         confidence="certain",
-        summary=f"{summary}, and with it rank{'s' if len(ranks) != 1 else ''} {fold_ranks(ranks)}"
-        if ranks
-        else summary,
+        summary=f"{summary}, and with it {name_ranks(ranks)}" if ranks else summary,
         cause=cause,
         ranks=ranks,
         nodes=(node.host,) if node.host else (),

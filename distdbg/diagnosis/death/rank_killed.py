@@ -13,6 +13,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
+from distdbg.wording import plural
 
 _MEANING = {
     signal.SIGSEGV: "native code touched memory that is not its own",
@@ -34,7 +35,7 @@ _LOOK = {
 }
 
 
-@rule("rank-killed")
+@rule("rank-killed", of_failures=True)
 def rank_killed(evidence: RunEvidence) -> Iterable[Finding]:
     killed = [f for f in failures(evidence) if f.finding == "rank-killed" and not killed_for_memory(evidence, f)]
     for group in groups(killed):
@@ -50,8 +51,7 @@ def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     name = signal_name(number)
     ranks = who_failed(evidence, group)
     crashed = number in _MEANING and number < signal.SIGTERM and number not in (signal.SIGINT, signal.SIGHUP)
-    were = "was" if len(base.ranks) == 1 else "were"
-    verb = "crashed with" if crashed else f"{were} killed by"
+    verb = "crashed with" if crashed else plural("was killed by", base.ranks)
     step = f" at step {lead.rank.step}" if lead.rank.step else ""
     at = f" in {lead.where}" if lead.where else ""
     summary = f"{ranks} {verb} {name}{step}{at}"

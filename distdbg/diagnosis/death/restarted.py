@@ -8,7 +8,8 @@ from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import CauseClass, Citation, Finding, fold_ranks
+from distdbg.model import CauseClass, Citation, Finding
+from distdbg.wording import name_ranks
 
 _HOW = {"failed": "failed", "hung": "hung", "cancelled": "was cancelled", "succeeded": "succeeded",
         "unknown": "ended in an unknown way"}  # fmt: skip
@@ -31,7 +32,7 @@ def restarted(evidence: RunEvidence) -> Iterable[Finding]:
             confidence="certain",
             summary=f"attempt {earlier.attempt} {_HOW[report.outcome or 'unknown']}{because} and the ranks were "
             "started again",
-            cause=f"Rank{'s' if len(failed) > 1 else ''} {fold_ranks(r.rank for r in failed)} of attempt "
+            cause=f"{name_ranks([r.rank for r in failed]).capitalize()} of attempt "
             f"{earlier.attempt} did not end with exit code 0." if failed else "",
             remedy=f"`distdbg report --attempt {earlier.attempt}` gives the verdict on it.",
             ranks=root.ranks if root is not None else tuple(rank.rank for rank in failed),

@@ -9,12 +9,8 @@ from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import UNKNOWN_RANK, RunEvidence
-from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks, grouped
 
-#: Ids that a check of their own gives to rank failures; `known_error` gives all others.
-OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom", "cuda-error", "nccl-error",
-                        "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"}) | OUTSIDE  # fmt: skip
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 #: Longer lists of ranks are counted instead.
 _MOST_NAMED = 40

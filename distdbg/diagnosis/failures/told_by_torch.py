@@ -17,6 +17,7 @@ from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import HEADER, ParsedException, last_chain
 from distdbg.model import Finding, fold_ranks
+from distdbg.wording import plural
 
 #: torch/distributed/checkpoint/api.py, CheckpointException
 _CHECKPOINT = re.compile(rf"^{re.escape(HEADER)} \(RANK (\d{{1,9}})\)$", re.M)
@@ -90,7 +91,7 @@ def _states(evidence: RunEvidence, message: str) -> _Told | None:
     ranks = tuple(sorted(map(int, missing)))
     if not ranks:
         return None
-    have = "has" if len(ranks) == 1 else "have"
+    have = plural("has", ranks)
     return _Told(ranks, f"{who(evidence, ranks)} {have} no optimizer states of {next(iter(missing.values()))}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from distdbg.evidence.run import HostClock, RunEvidence
-from distdbg.model import CauseClass, Finding, Unknown, fold_ranks
+from distdbg.model import CauseClass, Finding, Unknown
+from distdbg.wording import name_ranks
 
 #: Seconds. Hosts that run NTP agree within less; a log that leaves out its zone can be hours off.
 _UNKNOWN_CLOCKS = 10.0
@@ -63,7 +64,5 @@ def _doubt(one: str, other: str, clocks: Mapping[str, HostClock]) -> float:
 
 
 def _who(finding: Finding, host: str) -> str:
-    ranks = (
-        f"rank{'' if len(finding.ranks) == 1 else 's'} {fold_ranks(finding.ranks)}" if finding.ranks else "a process"
-    )
+    ranks = name_ranks(finding.ranks) if finding.ranks else "a process"
     return f"{ranks} on {host}"

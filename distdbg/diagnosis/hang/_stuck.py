@@ -15,7 +15,8 @@ from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.frames import Origin, module_path
 from distdbg.evidence.run import ExceptionFact, RunEvidence
 from distdbg.evidence.stacks.threads import Frame, Thread
-from distdbg.model import Citation, fold_ranks
+from distdbg.model import Citation
+from distdbg.wording import name_ranks, plural
 
 _MOST_CITED = 3
 _MOST_FRAMES = 12
@@ -34,10 +35,9 @@ def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
     for wait in waits:
         lines = sorted({short(f) for r in wait.waiting if (f := hang.frame_of(r))})
         place = f" at {' and '.join(lines[:2])}" if lines else ""
-        subject = who(evidence, wait.waiting)
-        verb = "waits" if len(wait.waiting) == 1 else "wait"
+        subject = f"{who(evidence, wait.waiting)} {plural('waits', wait.waiting)}"
         what = f"{wait.what}{hang.place_of((wait,))}"
-        words.append(f"{subject[:1].upper()}{subject[1:]} {verb} in {what}{place}{_age(hang, wait.since)}.")
+        words.append(f"{subject[:1].upper()}{subject[1:]} in {what}{place}{_age(hang, wait.since)}.")
     return " ".join(words[:4]) + (f" And {len(words) - 4} more waits." if len(words) > 4 else "")
 
 
@@ -128,7 +128,7 @@ def _source(dump: Dump, frame: Frame) -> str:
 
 def sides_text(sides: Iterable[tuple[str, tuple[int, ...]]]) -> str:
     """`ranks 0-2 in all_reduce …, rank 3 in barrier`."""
-    return ", ".join(f"rank{'' if len(r) == 1 else 's'} {fold_ranks(r)} in {operation}" for operation, r in sides)
+    return ", ".join(f"{name_ranks(r)} in {operation}" for operation, r in sides)
 
 
 # -- what a rank that stands in an `except` or a `finally` raised: it comes before where it stands --------------------

@@ -14,12 +14,13 @@ from distdbg.diagnosis.failures.told_by_torch import absent_ranks, group_of_last
 from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, side_of, since, waited
 from distdbg.diagnosis.rules import rule
-from distdbg.diagnosis.timeline.standing import Doing, plural
+from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
 from distdbg.model import CauseClass, Citation, Finding
+from distdbg.wording import plural
 
 
 @rule("collective-not-joined")
@@ -40,7 +41,7 @@ def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
         yield build_finding(
             "collective-not-joined",
             confidence="possible" if culprit.standing.doing is Doing.UNKNOWN and newest is None else "likely",
-            summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
+            summary=f"{who(evidence, waiting)} {plural('waits', waiting)} in {culprit.waits[0].what} for "
             f"{subject}, which {plural(phrase, culprit.ranks)}",
             cause=" ".join(filter(None, (waited(evidence, hang, culprit.waits), _where(culprit, newest)))),
             ranks=culprit.ranks,

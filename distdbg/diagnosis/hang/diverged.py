@@ -31,6 +31,7 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
+from distdbg.wording import plural
 
 #: Maximum number of statements that leave one loop and are named in a finding.
 _MAX_WAYS_NAMED = 4
@@ -85,7 +86,7 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     place = f" ({found.place})" if found.place else ""
     verb, what = "came", "with another size or type"
     if found.kind is not Kind.SHAPE:
-        verb = "was" if len(found.ranks) == 1 else "were"
+        verb = plural("was", found.ranks)
         what = "in another collective" if found.others else "in different collectives"
     others = f" than {who(evidence, found.others)}" if found.others else _why_no_few(found)
     if found.kind is Kind.RANK_CONDITIONAL:
@@ -139,7 +140,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
         if found.kind is Kind.SHAPE:
             different = "one collective with different sizes or types"
         return f"{subject} are in {different}{apart}: {_sides(hang, found)}"
-    verb = "is" if len(found.ranks) == 1 else "are"
+    verb = plural("is", found.ranks)
     if found.kind is Kind.RANK_CONDITIONAL:
         return f"{subject} {verb} alone in another collective{_because(found)}: {_sides(hang, found)}"
     if found.kind is Kind.UNEVEN:
@@ -147,7 +148,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
-    verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
+    verb = plural("comes", found.ranks) if found.kind is Kind.SHAPE else verb
     if error := _error(evidence, found):
         return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
@@ -189,7 +190,7 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return " ".join(_without(records[r]) for r in found.ranks if r in records)
     if found.maps_used:
-        verb = "reduces" if len(found.maps_used) == 1 else "reduce"
+        verb = plural("reduces", found.maps_used)
         return (
             f"{who(evidence, found.maps_used).capitalize()} {verb} DDP's map of used parameters (int32). DDP does so "
             "only with find_unused_parameters=True, or with static_graph=True in the first step: the other side has "
@@ -229,8 +230,8 @@ def _left_the_loop(evidence: RunEvidence, loop: LoopExit) -> str:
     ways = [*ways[:_MAX_WAYS_NAMED], *([f"{more} more"] if more > 0 else [])]
     ways += ["its own end"] if loop.may_end or not ways else []
     return (
-        f"{left[:1].upper()}{left[1:]} {'has' if len(loop.left) == 1 else 'have'} left the loop at {file}:{loop.line} "
-        f"(`{loop.text}`), in which {inside} still {'is' if len(loop.inside) == 1 else 'are'}. "
+        f"{left[:1].upper()}{left[1:]} {plural('has', loop.left)} left the loop at {file}:{loop.line} "
+        f"(`{loop.text}`), in which {inside} still {plural('is', loop.inside)}. "
         f"What leaves it: {', '.join(ways)}."
     )
 

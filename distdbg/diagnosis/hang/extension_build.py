@@ -10,10 +10,11 @@ from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, short, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.outside import describe
-from distdbg.diagnosis.timeline.standing import Build, Standing, plural
+from distdbg.diagnosis.timeline.standing import Build, Standing
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Confidence, Finding, Severity
+from distdbg.wording import plural
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _builds(evidence: RunEvidence, hang: Hang, own: dict[int, tuple[Standing, Bu
     standing = own[builders[0]][0]
     words = f"{who(evidence, builders)} {plural(standing.phrase, builders)}{_at(standing)}"
     if waiting:
-        words += f"; {who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} for its lock file"
+        words += f"; {who(evidence, waiting)} {plural('waits', waiting)} for its lock file"
     busy = any(own[rank][0].busy for rank in builders)
     return _Told(builders, words, _severity(hang, goes_on=busy), "certain" if busy else "likely")
 

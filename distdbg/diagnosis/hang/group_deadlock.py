@@ -12,6 +12,7 @@ from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding, fold_ranks
+from distdbg.wording import name_ranks, plural
 
 _MOST_STEPS = 8
 _BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
@@ -53,8 +54,7 @@ def _told(hang: Hang, circle: tuple[int, ...]) -> str:
         waiting = tuple(r for r in wait.waiting if r in inside)
         awaited = tuple(r for r in wait.awaited if r in inside)
         if waiting and awaited:
-            verb = "waits" if len(waiting) == 1 else "wait"
-            parts.append(f"{fold_ranks(waiting)} {verb} for {fold_ranks(awaited)} in {wait.what}")
+            parts.append(f"{fold_ranks(waiting)} {plural('waits', waiting)} for {fold_ranks(awaited)} in {wait.what}")
     more = f" … and {len(parts) - _MOST_STEPS} more" if len(parts) > _MOST_STEPS else ""
     return "; ".join(parts[:_MOST_STEPS]) + more
 
@@ -66,6 +66,4 @@ def _lines(hang: Hang, circle: tuple[int, ...]) -> str:
         if frame is not None:
             text = hang.dump.line(frame.file, frame.line)
             places.setdefault(f"{short(frame)}{f': {text}' if text else ''}", []).append(rank)
-    return " ".join(
-        f"{'Rank' if len(r) == 1 else 'Ranks'} {fold_ranks(r)} at {p}." for p, r in list(places.items())[:6]
-    )
+    return " ".join(f"{name_ranks(r).capitalize()} at {p}." for p, r in list(places.items())[:6])

@@ -14,7 +14,8 @@ from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.undecided import apart_by_port, places
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, fold_ranks
+from distdbg.model import Finding
+from distdbg.wording import name_ranks, plural
 
 _STAGES = {
     Activity.LOCK_FILE: "a wait for a lock file",
@@ -76,11 +77,11 @@ def _stages(hang: Hang) -> str:
         busy_with = {frame.activity for frame in parts(main.frames)[0]} if main is not None else set()
         if stage := next((words for activity, words in _STAGES.items() if activity in busy_with), ""):
             ranks.setdefault(stage, []).append(rank)
-    return "".join(f"In {stage}: {'rank' if len(r) == 1 else 'ranks'} {fold_ranks(r)}. " for stage, r in ranks.items())
+    return "".join(f"In {stage}: {name_ranks(r)}. " for stage, r in ranks.items())
 
 
 def _awaited(evidence: RunEvidence, hang: Hang, ranks: tuple[int, ...]) -> str:
     waiting = tuple(sorted({rank for wait in hang.waits for rank in wait.waiting}.difference(ranks)))
     if not ranks or not waiting:
         return ""
-    return f", and {who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} for {who(evidence, ranks)}"
+    return f", and {who(evidence, waiting)} {plural('waits', waiting)} for {who(evidence, ranks)}"

@@ -11,7 +11,7 @@ from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.hang._stuck import citations, handled, quote_frames, short, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.judge import stand
-from distdbg.diagnosis.timeline.standing import Doing, Standing, plural
+from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.store_keys import said_of_setters
 from distdbg.evidence.dump import Dump, RankDump
@@ -19,6 +19,7 @@ from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding, FindingDoc, grouped
+from distdbg.wording import plural
 
 #: The other ways in which a culprit can stand have rules of their own.
 _IDS = {
@@ -126,7 +127,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
     summary = f"{subject} {compiles}{plural(standing.phrase, culprit.ranks)}{_at(standing)}"
     if culprit.waits:
         waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting} - set(culprit.ranks))
-        summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
+        summary += f", while {who(evidence, tuple(waiting))} {plural('waits', waiting)} for " + (
             "it" if len(culprit.ranks) == 1 else "them"
         )
     at_work = hang.may_work(culprit)

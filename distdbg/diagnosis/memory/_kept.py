@@ -12,6 +12,7 @@ from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, grouped
+from distdbg.wording import plural
 
 _MOST = 5
 #: What holds so much of what a memory grows by is the reason, and has its figures. So much less grows, and it is not
@@ -122,7 +123,7 @@ def _finding(run: RunEvidence, group: list[GrowingContainer]) -> Finding:
     what = f"{lead.of}s with their graphs" if lead.graph else f"{lead.of}s" if lead.of else "entries"
     return build_finding("memory-leak",
         ranks,
-        f"{who(run, ranks)} keep{'s' if len(ranks) == 1 else ''} {what} in {named}: {_speed(group)}",
+        f"{who(run, ranks)} {plural('keeps', ranks)} {what} in {named}: {_speed(group)}",
         f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"
         + (f", over {lead.epochs} ends of an epoch." if lead.epochs > 0 else ".")
         + _end_of(lead)

@@ -17,7 +17,8 @@ from distdbg.evidence.memory.answer import (
     StackInfo,
     gib,
 )
-from distdbg.model import Citation, fold_ranks, grouped
+from distdbg.model import Citation, grouped
+from distdbg.wording import name_ranks
 
 _MOST_FRAMES = 8
 #: What lowers each kind of memory.
@@ -38,7 +39,7 @@ def alike(
     groups = grouped(((figures(answer), answer.path if answer.rank is None else ""), answer) for answer in answers)
     for group in groups.values():
         ranks = tuple(sorted({rank for answer in group for rank in answer.ranks}))
-        yield group[0], f"ranks {fold_ranks(ranks)} each" if len(ranks) > 1 else group[0].who, ranks
+        yield group[0], f"{name_ranks(ranks)} each" if len(ranks) > 1 else group[0].who, ranks
 
 
 def stack_citation(answer: MemoryAnswer, stack: StackInfo, where: str) -> Citation:

@@ -18,7 +18,7 @@ from distdbg.model import Citation, Finding
 _MOST_NAMED, _WORTH_NAMING = 3, 0.1
 
 
-@rule("fragmentation")
+@rule("fragmentation", needs=("rank.memory", "snapshots"))
 def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
     yield from reserved_grows(evidence)
     full_of_holes: list[MemoryAnswer] = []

@@ -14,7 +14,7 @@ from distdbg.model import Finding
 _OF_THE_DRIVER = 2 << 30
 
 
-@rule("gpu-memory-taken")
+@rule("gpu-memory-taken", needs=("preflight",))
 def gpu_memory_taken(evidence: RunEvidence) -> Iterator[Finding]:
     for node, facts in looks(evidence, "gpus"):
         for gpu in facts.get("gpus", ()):

@@ -14,7 +14,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding
 
 
-@rule("host-memory-growth")
+@rule("host-memory-growth", needs=("node.memory", "rank.memory"))
 def host_memory_growth(run: RunEvidence) -> Iterable[Finding]:
     yield from _workers(run)
     found = [one for one in growing(run) if one.lasts or one.soon]

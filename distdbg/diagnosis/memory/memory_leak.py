@@ -13,12 +13,13 @@ from distdbg.evidence.frames import FORWARD, OPTIMIZER
 from distdbg.evidence.memory.answer import Leak, MemoryAnswer, StackInfo, gib
 from distdbg.evidence.memory.growth import Point
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, fold_ranks
+from distdbg.model import Finding
+from distdbg.wording import name_ranks
 
 _MOST = 5
 
 
-@rule("memory-leak")
+@rule("memory-leak", needs=("rank.memory", "snapshots"))
 def memory_leak(evidence: RunEvidence) -> Iterator[Finding]:
     """Each line's leak once, with all ranks that have it; then what the ranks have counted while they ran."""
     named = keeps(evidence)
@@ -39,7 +40,7 @@ def _finding(group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequen
     answer, leak = max(group, key=lambda pair: pair[1].slope)
     stack = answer.stacks[leak.stack]
     ranks = sorted({rank for one, _ in group for rank in one.ranks})
-    who = f"ranks {fold_ranks(ranks)}" if len(ranks) > 1 else answer.who
+    who = name_ranks(ranks) if len(ranks) > 1 else answer.who
     keep = "keep" if len(ranks) > 1 else "keeps"
     speed = f"{gib(leak.slope)} a step, {gib(leak.points[-1])} after {answer.steps} steps"
     if answer.rank is not None:

@@ -20,7 +20,7 @@ from distdbg.model import Citation, Finding
 _TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 
 
-@rule("peak-too-high")
+@rule("peak-too-high", needs=("rank.memory", "snapshots"))
 def peak_too_high(evidence: RunEvidence) -> Iterator[Finding]:
     without_error = [answer for answer in evidence.snapshots if answer.oom is None]  # else cuda-oom reports it
     for answer, who, ranks in alike(without_error, _figures):

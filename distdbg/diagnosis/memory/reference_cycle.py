@@ -14,7 +14,7 @@ from distdbg.model import Citation, Finding
 _COUNTS = 2
 
 
-@rule("reference-cycle")
+@rule("reference-cycle", needs=("rank.memory",))
 def reference_cycle(run: RunEvidence) -> Iterable[Finding]:
     found = [(rank, rank.memory.cycles) for rank in run.ranks if rank.memory and len(rank.memory.cycles) >= _COUNTS]
     if not found:

@@ -19,7 +19,7 @@ _LEAST, _PART = 128 * MIB, 0.05
 _LARGE, _LOOKS = 0.25, 3
 
 
-@rule("untracked-gpu-memory")
+@rule("untracked-gpu-memory", needs=("rank.memory",))
 def untracked_gpu_memory(run: RunEvidence) -> Iterable[Finding]:
     large: list[tuple[RankRecord, int, int]] = []
     for rank in run.ranks:

@@ -9,9 +9,10 @@ from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.model import Citation, Finding, fold_ranks, grouped
+from distdbg.wording import name_ranks
 
 
-@rule("gpu-shared-by-ranks")
+@rule("gpu-shared-by-ranks", needs=("node.gpus",))
 def gpu_shared_by_ranks(run: RunEvidence) -> Iterator[Finding]:
     for node in run.nodes:
         gpus = [gpu for gpu in node.gpus if gpu.ranks]
@@ -28,7 +29,7 @@ def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
             yield _finding(node, gpu, only, f"ranks {fold_ranks(only)} run on one GPU, {gpu.index} of {node.host}")
         elif beside and only:
             have = "has a GPU of its own" if len(beside) == 1 else "have GPUs of their own"
-            ranks = f"rank{'s' if len(beside) > 1 else ''} {fold_ranks(beside)}"
+            ranks = name_ranks(beside)
             words = f"{ranks} {have}, and memory on rank {only[0]}'s, {gpu.index} of {node.host}"
             yield _finding(node, gpu, beside, words)
 

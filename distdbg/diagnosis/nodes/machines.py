@@ -12,6 +12,7 @@ from distdbg.evidence.host.node_clocks import ClockOffset
 from distdbg.evidence.host.preflight import names_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, Severity
+from distdbg.wording import plural
 
 #: A smaller offset does no harm: a synchronized clock stays within milliseconds.
 _CLOCK_SKEW_S = 0.5
@@ -19,7 +20,7 @@ _CLOCK_SKEW_S = 0.5
 _RENDEZVOUS_LIMIT_S = 15.0
 
 
-@rule("clock-skew")
+@rule("clock-skew", needs=("clocks", "preflight"))
 def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
     """The nodes' clocks differ by more than the network's round trip explains."""
     for clock in evidence.clocks:
@@ -71,7 +72,7 @@ _ROOM = {
 _INODES = (20, 1000)
 
 
-@rule("disk-low", "folder-not-shared")
+@rule("disk-low", "folder-not-shared", needs=("clocks", "preflight"))
 def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
     """There is no room where a job writes: the folder of its runs, /dev/shm, the temporary folder."""
     low = (
@@ -84,7 +85,7 @@ def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
         yield node_finding("disk-low", nodes, f"{path} on {names_of(nodes)} {words}", severity=severity)
     apart = [node for node, facts in looks(evidence, "disk") if facts.get("sees_token") is False]
     if apart:
-        verb = "does" if len(apart) == 1 else "do"
+        verb = plural("does", apart)
         words = f"{names_of(apart)} {verb} not see the folder that runs go to"
         yield node_finding("folder-not-shared", apart, words)
 
@@ -109,7 +110,7 @@ _FEWEST_FILES = 1024
 _FEWEST_PROCESSES = 512
 
 
-@rule("limits-low")
+@rule("limits-low", needs=("clocks", "preflight"))
 def limits_low(evidence: RunEvidence) -> Iterator[Finding]:
     """Limits of the shell or the scheduler that a job would run into."""
     low = ((words, node) for node, facts in looks(evidence, "limits") for words in _low_limits(facts))
@@ -127,7 +128,7 @@ def _low_limits(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"may have {soft['nproc']} processes and threads a user"
 
 
-@rule("ptrace-denied")
+@rule("ptrace-denied", needs=("clocks", "preflight"))
 def ptrace_denied(evidence: RunEvidence) -> Iterator[Finding]:
     """Nobody could look into a rank on this node when it hangs."""
     denied = ((str(facts["because"]), node) for node, facts in looks(evidence, "ptrace") if facts.get("because"))

@@ -10,7 +10,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding
 
 
-@rule("model-shrunk")
+@rule("model-shrunk", needs=("rank.shrunk",))
 def model_shrunk(evidence: RunEvidence) -> Iterable[Finding]:
     made_smaller = [rank for rank in evidence.ranks if rank.shrunk is not None]
     if not made_smaller:

@@ -17,7 +17,7 @@ _HOSTS = (
 )
 
 
-@rule("unreachable")
+@rule("unreachable", needs=("preflight",))
 def unreachable(evidence: RunEvidence) -> Iterator[Finding]:
     """A node does not answer, or the nodes do not reach each other under the names and addresses that a job uses."""
     preflight = evidence.preflight
@@ -99,7 +99,7 @@ def _how_named(hostname: str, node: NodeProbe, meeting: PeerMeeting) -> str:
     return f"{hostname} is {', '.join(named.resolved)} on {node.name}, where {answers}"
 
 
-@rule("duplicate-node-rank")
+@rule("duplicate-node-rank", needs=("preflight",))
 def duplicate_node_rank(evidence: RunEvidence) -> Iterator[Finding]:
     """Two nodes would be one: the same rank, or the same machine under two names."""
     preflight = evidence.preflight
@@ -118,7 +118,7 @@ def duplicate_node_rank(evidence: RunEvidence) -> Iterator[Finding]:
                 yield node_finding("duplicate-node-rank", nodes, words)
 
 
-@rule("interface-wrong")
+@rule("interface-wrong", needs=("preflight",))
 def interface_wrong(evidence: RunEvidence) -> Iterator[Finding]:
     """A configured network interface does not exist on a node, or nodes use interfaces of different MTU."""
     wrong = (
@@ -178,7 +178,7 @@ def _packet_sizes(evidence: RunEvidence) -> Iterator[Finding]:
                        remedy="Give them one MTU: `ip link set dev NAME mtu N`, and the switch's.")  # fmt: skip
 
 
-@rule("all-reduce-failed")
+@rule("all-reduce-failed", needs=("preflight",))
 def all_reduce_failed(evidence: RunEvidence) -> Iterator[Finding]:
     """The nodes reach each other, and still an all-reduce over them fails."""
     preflight = evidence.preflight

@@ -17,7 +17,7 @@ from distdbg.model import Finding, fold_ranks
 _MUST = ("python", "torch", "cuda", "nccl")
 
 
-@rule("versions-differ")
+@rule("versions-differ", needs=("preflight", "rank.guards"))
 def versions_differ(evidence: RunEvidence) -> Iterable[Finding]:
     fact_of = {fact.rank: fact for fact in facts_of(evidence, "versions-differ")}
     yield from _ranks(evidence, fact_of)

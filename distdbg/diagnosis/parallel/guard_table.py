@@ -112,7 +112,7 @@ GUARD_RULES = guard_rules(
 )
 
 
-@rule("full-state-dict-gather")
+@rule("full-state-dict-gather", needs=("rank.guards",))
 def full_state_dict_gather(evidence: RunEvidence) -> Iterator[Finding]:
     """The size decides how severe it is."""
     for found in by_place(facts(evidence, "full-state-dict-gather")):
@@ -131,7 +131,7 @@ def full_state_dict_gather(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("checkpoint-race")
+@rule("checkpoint-race", needs=("rank.guards",))
 def checkpoint_race(evidence: RunEvidence) -> Iterator[Finding]:
     """Several ranks of a host wrote one file (path and inode) at the same step."""
     host = {rank.rank: rank.host for rank in evidence.ranks}

@@ -12,7 +12,7 @@ from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding
 
 
-@rule("weights-desynced")
+@rule("weights-desynced", needs=("rank.guards",))
 def weights_desynced(evidence: RunEvidence) -> Iterator[Finding]:
     """The first step at which they differ, and there the first parameter; of ranks whose sums can be compared."""
     steps: dict[tuple[int, str], dict[int, GuardFact]] = {}

@@ -10,9 +10,10 @@ from distdbg.diagnosis.guards import by_place, facts, guard_finding, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
+from distdbg.wording import counted
 
 
-@rule("graph-break")
+@rule("graph-break", needs=("rank.guards",))
 def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
     """torch.compile left a function at a line of the user's, and went on behind it."""
     for found in by_place(facts(evidence, "graph-break")):
@@ -20,7 +21,7 @@ def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
         count = max(int(fact.fields.get("count") or 1) for fact in found)
         what, _, explanation = str(fields.get("reason")).partition(" Explanation: ")
         why = [explanation, f"torch's hint: {fields['hint']}" if fields.get("hint") else "",
-               f"Seen in {count} compilation{'s' * (count != 1)}"]  # fmt: skip
+               f"Seen in {counted(count, 'compilation')}"]  # fmt: skip
         yield guard_finding(
             evidence,
             "graph-break",
@@ -36,7 +37,7 @@ _NORMAL_TIMES = 2
 _NUMBER = re.compile(r"(?<!requires_grad=)\d+")
 
 
-@rule("recompile")
+@rule("recompile", needs=("rank.guards",))
 def recompile(evidence: RunEvidence) -> Iterable[Finding]:
     """torch.compile compiled a function again, since a guard of its first graph failed."""
     for found in by_place(facts(evidence, "recompile")):
@@ -56,6 +57,6 @@ def recompile(evidence: RunEvidence) -> Iterable[Finding]:
             kinds[_NUMBER.sub("#", guard)] += times
         yield guard_finding(
             evidence, "recompile", found,
-            f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
+            f"compiled again {counted(count, 'time')}, since a guard failed at {place(found[0])}: {worst}",
             why.strip(), severity="warning" if gave_up or max(kinds.values()) > _NORMAL_TIMES else "info",
         )  # fmt: skip

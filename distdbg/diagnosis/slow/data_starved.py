@@ -18,7 +18,7 @@ _WITHOUT_WORKERS = (
 )
 
 
-@rule("data-starved")
+@rule("data-starved", needs=("profiles",))
 def data_starved(evidence: RunEvidence) -> Iterator[Finding]:
     sick = sorted((p for p in evidence.profiles if starves(p)), key=lambda p: -p.share(starved_us(p)))
     if not sick:

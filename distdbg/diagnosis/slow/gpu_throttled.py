@@ -9,7 +9,8 @@ from distdbg.diagnosis.nodes._nodes import looks, node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import STEADY
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.model import Citation, Finding, fold_ranks
+from distdbg.model import Citation, Finding
+from distdbg.wording import name_ranks
 
 #: Of the looks at a device.
 _SHARE = 0.25
@@ -18,7 +19,7 @@ _ANY_HARDWARE = "hardware slowdown"
 _BAD = (_ANY_HARDWARE, "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
 
 
-@rule("gpu-throttled")
+@rule("gpu-throttled", needs=("node.gpus", "preflight"))
 def gpu_throttled(evidence: RunEvidence) -> Iterator[Finding]:
     for record in evidence.nodes:
         yield from _while_it_ran(record)
@@ -37,7 +38,7 @@ def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
         reason = max(bad, key=lambda word: (bad[word].times, word != _ANY_HARDWARE), default="")
         if not bad or bad[reason].times < max(STEADY, _SHARE * gpu.looks):
             continue
-        whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
+        whose = f", of {name_ranks(gpu.ranks)}," if gpu.ranks else ""
         warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
         throttled = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
         yield build_finding(

@@ -22,7 +22,7 @@ _BUSY = 0.80
 _SHORT = 0.5
 
 
-@rule("alloc-in-loop")
+@rule("alloc-in-loop", needs=("profiles",))
 def alloc_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "alloc"):
         costly = group[0].costly
@@ -36,7 +36,7 @@ def alloc_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
         yield place_finding(evidence, "alloc-in-loop", group, summary)
 
 
-@rule("attention-not-fused")
+@rule("attention-not-fused", needs=("profiles",))
 def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "attention", lambda seen: seen.costly.fused != ""):
         costly = group[0].costly
@@ -51,7 +51,7 @@ def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("buffers-broadcast")
+@rule("buffers-broadcast", needs=("profiles",))
 def buffers_broadcast(evidence: RunEvidence) -> Iterator[Finding]:
     """All ranks wait for the broadcast; the rank that waits least shows its real cost."""
     for group in same_places(evidence, "buffers"):
@@ -67,7 +67,7 @@ def buffers_broadcast(evidence: RunEvidence) -> Iterator[Finding]:
         yield place_finding(evidence, "buffers-broadcast", ordered, summary)
 
 
-@rule("causal-mask-given")
+@rule("causal-mask-given", needs=("profiles",))
 def causal_mask_given(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "masked", lambda seen: bool(seen.costly.lines)):
         costly = group[0].costly
@@ -80,7 +80,7 @@ def causal_mask_given(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("data-parallel")
+@rule("data-parallel", needs=("profiles",))
 def data_parallel(evidence: RunEvidence) -> Iterator[Finding]:
     ranks = {p.rank for p in evidence.profiles if p.rank is not None} | {r.rank for r in evidence.ranks}
     alone = f": each of the {len(ranks)} ranks trains its own model" if len(ranks) > 1 else ""
@@ -98,7 +98,7 @@ def data_parallel(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("loader-restarts")
+@rule("loader-restarts", needs=("profiles",))
 def loader_restarts(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "workers"):
         profile, costly = group[0]
@@ -109,7 +109,7 @@ def loader_restarts(evidence: RunEvidence) -> Iterator[Finding]:
         yield place_finding(evidence, "loader-restarts", group, summary)
 
 
-@rule("non-contiguous-hot")
+@rule("non-contiguous-hot", needs=("profiles",))
 def non_contiguous_hot(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "copy", lambda seen: is_costly(seen.profile, seen.costly.gain_us, _SHARE)):
         costly = group[0].costly
@@ -117,7 +117,7 @@ def non_contiguous_hot(evidence: RunEvidence) -> Iterator[Finding]:
         yield place_finding(evidence, "non-contiguous-hot", group, summary)
 
 
-@rule("small-kernels")
+@rule("small-kernels", needs=("profiles",))
 def small_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Loops of small operators in the script, and GPUs that idle between short kernels."""
     for group in places(evidence, "small", lambda seen: is_costly(seen.profile, seen.costly.gain_us, _SHARE)):
@@ -152,7 +152,7 @@ def _idle_between_us(profile: RankProfile) -> float:
     return us if is_costly(profile, us) else 0.0
 
 
-@rule("sync-in-step")
+@rule("sync-in-step", needs=("profiles",))
 def sync_in_step(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "wait"):
         profile, costly = group[0]
@@ -175,7 +175,7 @@ def _copied(costly: CostlyPlace) -> str:
     )
 
 
-@rule("transfer-in-loop")
+@rule("transfer-in-loop", needs=("profiles",))
 def transfer_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
     """The host waits for each copy to the GPU: from pageable memory, or without non_blocking."""
     for group in places(evidence, "transfer"):

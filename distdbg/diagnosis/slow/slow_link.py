@@ -20,7 +20,7 @@ Rates = Mapping[Pair, Sequence[float]]
 _RATIO = 0.4
 
 
-@rule("slow-link")
+@rule("slow-link", needs=("preflight", "rank.nccl"))
 def slow_link(evidence: RunEvidence) -> Iterable[Finding]:
     known = [rank for rank in evidence.ranks if rank.nccl is not None]
     yield from _parted(evidence, {rank.rank: rank.nccl.network for rank in known if rank.nccl and rank.nccl.network})

@@ -41,7 +41,7 @@ _BESIDE_THE_GPU = {"data", "saving"}
 _READING_FUNCTION = re.compile(r"(?:^|_)(?:item|tolist|synchronize)$")
 
 
-@rule("straggler")
+@rule("straggler", needs=("dump", "profiles", "rank.phases"))
 def straggler(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is not None and hang.stands:

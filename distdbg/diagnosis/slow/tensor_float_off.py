@@ -17,7 +17,7 @@ _FLOAT32 = re.compile(r"sgemm|gemm_f32f32_f32f32", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
 
 
-@rule("tensor-float-off")
+@rule("tensor-float-off", needs=("profiles",))
 def tensor_float_off(evidence: RunEvidence) -> Iterator[Finding]:
     has = [p for p in evidence.profiles if p.compute_major >= _HAS_TF32 and p.steps > 0]
     slow = sorted((p for p in has if is_costly(p, _us(p), _SHARE)), key=lambda p: -p.share(_us(p)))

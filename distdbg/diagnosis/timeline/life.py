@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from distdbg.diagnosis.timeline.liveness import CHILD_COMPUTES, MOVES_BYTES, SWITCHES, Work, WorkRate, work_of
 from distdbg.evidence.dump import Dump, RankDump
-from distdbg.model import fold_ranks
 from distdbg.protocol.dump import Descendant
+from distdbg.wording import name_ranks
 
 
 def life(dump: Dump, *, waiting: bool) -> str:
@@ -20,7 +20,7 @@ def life(dump: Dump, *, waiting: bool) -> str:
     match work_of(rates.values(), cpu_counts=not waiting and not dump.missing):
         case Work.MOVES_BYTES:
             moving = tuple(rank for rank, rate in rates.items() if rate.moved >= MOVES_BYTES)
-            return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
+            return f"{name_ranks(moving)} read or wrote between the looks"
         case Work.COMPUTES:
             return "all ranks compute"
     return ""

@@ -11,6 +11,7 @@ from distdbg.diagnosis.timeline.standing import Build, Doing, Standing
 from distdbg.evidence.exit_status import how_it_ended
 from distdbg.evidence.frames import Activity
 from distdbg.protocol.dump import Descendant, LockFile
+from distdbg.wording import counted
 
 _MOST_NAMED = 4
 _BETWEEN_PROCESSES = {Activity.CHILD, Activity.SHARED_LOCK}
@@ -40,7 +41,7 @@ def _extension(seen: Seen) -> Standing | None:
 
 def _compilers(seen: Seen, busy: tuple[Descendant, ...]) -> str:
     child = _awaited(seen)
-    many = f"{len(busy)} busy compiler{'' if len(busy) == 1 else 's'}"
+    many = counted(len(busy), "busy compiler")
     return f"waits for {child.name}, {many}" if child is not None else many
 
 

@@ -5,7 +5,6 @@ judge.py decides it; this is what it decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -94,12 +93,3 @@ class Standing:
     def passes(self) -> bool:
         """A healthy rank does this for a while, too."""
         return self.doing in _PASSES or (self.doing is Doing.DEVICE and bool(self.native_call))
-
-
-def plural(phrase: str, ranks: Sequence[int]) -> str:
-    """`sleeps` of one rank, `sleep` of several: only the first word of a phrase is its verb."""
-    if len(ranks) == 1:
-        return phrase
-    verb, _, rest = phrase.partition(" ")
-    verb = {"is": "are", "has": "have", "burns": "burn"}.get(verb, verb.removesuffix("s"))
-    return f"{verb} {rest}".strip().replace(" its own", " their own")

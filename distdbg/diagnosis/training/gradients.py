@@ -94,7 +94,7 @@ def _finding(
     )
 
 
-@rule("exploding-gradient")
+@rule("exploding-gradient", needs=("rank.gradients",))
 def exploding_gradient(evidence: RunEvidence) -> Iterator[Finding]:
     """The layer whose gradient grew most: one finding for all ranks that have it."""
     for seen, (layer, ratio) in _groups(evidence, _EXPLODING_SAMPLES, _grown):
@@ -165,7 +165,7 @@ def _exploding(evidence: RunEvidence, seen: Sequence[_Seen], layer: int, ratio: 
     )  # fmt: skip
 
 
-@rule("vanishing-gradient")
+@rule("vanishing-gradient", needs=("rank.gradients",))
 def vanishing_gradient(evidence: RunEvidence) -> Iterator[Finding]:
     """Almost no gradient reaches the first layers, while the last layers get a normal one."""
     for seen, layers in _groups(evidence, _VANISHING_SAMPLES, _vanished):
@@ -218,7 +218,7 @@ def _vanishing(evidence: RunEvidence, seen: Sequence[_Seen], layers: list[int]) 
     )  # fmt: skip
 
 
-@rule("dead-units")
+@rule("dead-units", needs=("rank.gradients",))
 def dead_units(evidence: RunEvidence) -> Iterator[Finding]:
     """One finding for all layers of an optimizer."""
     for seen, layers in _groups(evidence, _DEAD_SAMPLES, _with_dead):

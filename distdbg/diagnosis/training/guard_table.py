@@ -171,7 +171,7 @@ GUARD_RULES = guard_rules(
 )
 
 
-@rule("data-not-sharded")
+@rule("data-not-sharded", needs=("rank.guards",))
 def data_not_sharded(evidence: RunEvidence) -> Iterator[Finding]:
     """Several ranks began a pass with the same batch."""
     for found in alike(facts(evidence, "data-not-sharded"), "batch", "batches", "part"):
@@ -194,7 +194,7 @@ def data_not_sharded(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("seeds-identical")
+@rule("seeds-identical", needs=("rank.guards",))
 def seeds_identical(evidence: RunEvidence) -> Iterator[Finding]:
     """The generators of several ranks had the same state before and after the same steps."""
     for found in alike(facts(evidence, "seeds-identical"), "before", "after"):
@@ -210,7 +210,7 @@ def seeds_identical(evidence: RunEvidence) -> Iterator[Finding]:
         )
 
 
-@rule("layer-rates-mixed")
+@rule("layer-rates-mixed", needs=("rank.guards",))
 def layer_rates_mixed(evidence: RunEvidence) -> Iterator[Finding]:
     """`layers` of the fact: [name, [learning rate, …]] of each layer that breaks the order."""
     for found in by_place(facts(evidence, "layer-rates-mixed")):

@@ -10,7 +10,8 @@ from distdbg.diagnosis.hang.diverged import diverged
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.model import Finding, fold_ranks, grouped
+from distdbg.model import Finding, grouped
+from distdbg.wording import name_ranks
 
 
 @dataclass
@@ -25,7 +26,7 @@ class _Pass:
         return {rank: count for rank, count in counts.items() if isinstance(count, int)}
 
 
-@rule("loader-lengths-differ")
+@rule("loader-lengths-differ", needs=("rank.guards",))
 def loader_lengths_differ(evidence: RunEvidence) -> Iterable[Finding]:
     reported = set()
     totals = _totals(evidence)
@@ -75,7 +76,7 @@ def _has_more(totals: Mapping[int, tuple[int, bool]], rank: int, ended: Iterable
 
 def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, hangs: bool) -> Finding:
     by_length = grouped((count, rank) for rank, count in sorted(batches.items()))
-    counts = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
+    counts = ", ".join(f"{count} on {name_ranks(r)}" for count, r in sorted(by_length.items()))
     shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
     after = (
         "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"

@@ -9,6 +9,7 @@ from distdbg.diagnosis.guards import Facts, facts, guard_finding, place
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, grouped
+from distdbg.wording import counted
 
 #: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
 _OWN = ("module", "before", "near", "data", "loss", "losses")
@@ -18,7 +19,7 @@ _FATAL = ("weights", "losses")
 _BAD_VALUES = {"nan": "NaN", "inf": "inf", "neginf": "-inf"}
 
 
-@rule("non-finite")
+@rule("non-finite", needs=("rank.guards",))
 def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     """One finding: the earliest step, and of that step the ranks whose own forward made it."""
     found = facts(evidence, "non-finite")
@@ -31,7 +32,7 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     others = len({f.rank for f in found} - {f.rank for f in same})
     summary, cause = _summary_and_cause(same)
     if others:
-        cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
+        cause += f" {counted(others, 'other rank')} got it later, or with the averaged gradients."
     cause += _saved(same[0], found)
     made = own[0].fields.get("made")
     fatal = made in _FATAL or any(f.fields.get("stepped") for f in found)

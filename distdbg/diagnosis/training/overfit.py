@@ -18,7 +18,7 @@ _WORDS = {
 }
 
 
-@rule("overfit-fails", "overfit-unknown", "overfit-learns")
+@rule("overfit-fails", "overfit-unknown", "overfit-learns", needs=("rank.guards",))
 def overfit(evidence: RunEvidence) -> Iterable[Finding]:
     """One finding a verdict, each with its ranks."""
     by_verdict: dict[str, list[Facts]] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from distdbg.diagnosis.timeline.standing import Doing, plural
+from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Unknown, fold_ranks
+from distdbg.model import Unknown
 from distdbg.protocol.launcher_events import DumpTaken
+from distdbg.wording import name_ranks, plural
 
 _MOST_PLACES = 6
 _WHAT = "why the job stands still"
@@ -70,7 +71,7 @@ def _wrong_size(evidence: RunEvidence, hang: Hang) -> str:
         return ""
     waiting = [rank for rank, told in sizes.items() if told == size]
     return (
-        f"{_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''} for a group of {size} ranks (WORLD_SIZE, or "
+        f"{_ranks(waiting)} {plural('waits', waiting)} for a group of {size} ranks (WORLD_SIZE, or "
         f"world_size of init_process_group), and {evidence.world_size} were started"
     )
 
@@ -120,7 +121,7 @@ def _members_not_read(hang: Hang) -> str:
     if wait is None:
         return ""
     return (
-        f"{_ranks(wait.waiting)} wait{'s' if len(wait.waiting) == 1 else ''} in {wait.what}, and whether all other "
+        f"{_ranks(wait.waiting)} {plural('waits', wait.waiting)} in {wait.what}, and whether all other "
         f"members of the group have begun it is not known: collect the logs of all ranks, and {_RECORDERS}"
     )
 
@@ -135,7 +136,7 @@ def _out_of_step(hang: Hang, wait: Wait) -> str:
         return ""
     return (
         f"{_ranks(sorted(ahead))} completed operations after number {wait.sequence} of {group.title}, in which "
-        f"{_ranks(wait.waiting)} still wait{'s' if len(wait.waiting) == 1 else ''}: for them it was another operation, "
+        f"{_ranks(wait.waiting)} still {plural('waits', wait.waiting)}: for them it was another operation, "
         "so the ranks are out of step, and what it was is not recorded"
     )
 
@@ -166,4 +167,4 @@ def places(hang: Hang) -> str:
 
 
 def _ranks(ranks: list[int] | tuple[int, ...]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {fold_ranks(tuple(ranks))}"
+    return name_ranks(ranks)

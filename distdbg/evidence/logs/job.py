@@ -15,6 +15,7 @@ from distdbg.evidence.logs.rank_names import NameFacts
 from distdbg.evidence.logs.sources import ParsedLine, parsed_lines, sources_of
 from distdbg.evidence.run import HostClock
 from distdbg.model import Unknown, grouped
+from distdbg.wording import counted
 
 
 class LogReader:
@@ -36,10 +37,10 @@ class LogReader:
         self._bytes += kept.size
         self._forms |= set(forms)
         if kept.dropped:
-            more = f"{kept.dropped:,} more line{'s' if kept.dropped > 1 else ''} of {path} about an error"
+            more = f"{counted(kept.dropped, 'more line')} of {path} about an error"
             self._unknown.append(Unknown(more, "of lines that are alike the first are read"))
         if kept.cut_lines:
-            ends = f"the end of {kept.cut_lines:,} line{'s' if kept.cut_lines > 1 else ''} of {path}"
+            ends = f"the end of {counted(kept.cut_lines, 'line')} of {path}"
             self._unknown.append(Unknown(ends, f"longer than {LONGEST_LINE >> 10} KiB"))
 
     @property

@@ -98,6 +98,9 @@ class NodeMemory:
     children: Mapping[int, tuple[Child, ...]] = field(default_factory=dict)
     steps: Mapping[int, int] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.points or self.children)
+
 
 @dataclass(frozen=True)
 class Growth:

@@ -7,8 +7,9 @@ from typing import Any
 
 from distdbg.evidence.jsonl import text
 from distdbg.evidence.run import NodeRecord, RankRecord
-from distdbg.model import Unknown, fold_ranks, unfold_ranks
+from distdbg.model import Unknown, unfold_ranks
 from distdbg.protocol.agent_events import Profile
+from distdbg.wording import name_ranks
 
 _LOST = "its file did not come into the run directory: was the disk full?"
 _SILENT = "it ended before its profile was written"
@@ -37,10 +38,7 @@ def missing_profiles(
             why = _LOST
         if why:
             reasons.setdefault(why, []).append(rank.rank)
-    return [
-        Unknown(f"profile of steps {steps}, rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", why)
-        for why, which in reasons.items()
-    ]
+    return [Unknown(f"profile of steps {steps}, {name_ranks(which)}", why) for why, which in reasons.items()]
 
 
 def _wanted(job: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from typing import Any, Literal
 
 from distdbg.evidence.jsonl import integer, number
+from distdbg.wording import counted
 
 Verdict = Literal["learns", "fails", "unknown"]
 #: Of its start, the least by which the loss must fall to have learnt, and by which it has moved at all.
@@ -134,12 +135,12 @@ def reasons(fields: Mapping[str, Any]) -> Iterable[str]:
         "frozen": "held by an optimizer and frozen (requires_grad is off)",
     }
     for word, meaning in words.items():
-        counted = fields.get(word)
-        if isinstance(counted, dict) and (count := integer(counted, "count")):
-            names = counted.get("names")
+        found = fields.get(word)
+        if isinstance(found, dict) and (count := integer(found, "count")):
+            names = found.get("names")
             shown = [str(name) for name in names] if isinstance(names, list) else []
             more = ", …" if count > len(shown) else ""
-            yield f"{count} parameter{'s' * (count > 1)} {meaning}: {', '.join(shown)}{more}."
+            yield f"{counted(count, 'parameter')} {meaning}: {', '.join(shown)}{more}."
 
 
 def noise(fields: Mapping[str, Any]) -> str:

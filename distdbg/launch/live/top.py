@@ -12,7 +12,8 @@ from statistics import median
 from typing import Any
 
 from distdbg.launch.live.state import NodeState, RankState, RunState
-from distdbg.model import fold_ranks, grouped
+from distdbg.model import grouped
+from distdbg.wording import name_ranks
 
 #: Figures arrive every ten seconds; a node without any for this long is silent.
 SILENT_AFTER_S = 35.0
@@ -183,4 +184,4 @@ def _together(rows: list[TopRow]) -> TopRow:
 
 
 def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {fold_ranks(numbers)}"
+    return name_ranks(numbers)

@@ -12,6 +12,7 @@ from distdbg.launch.live.state import RankState, RunState
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
 from distdbg.terminal import is_behind, unguarded
+from distdbg.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -148,7 +149,7 @@ def summary(state: RunState) -> str:
     counts = [f"{len(state.with_state(s))} {s}" for s in _STYLE if state.with_state(s)]
     if not counts:
         return "starting"
-    words = [f"{len(state.ranks)} rank{'s' * (len(state.ranks) != 1)}: {', '.join(counts)}"]
+    words = [f"{counted(len(state.ranks), 'rank')}: {', '.join(counts)}"]
     if state.step is not None:
         words.append(f"step {state.step}")
     if state.rate:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from distdbg.errors import UsageError
 from distdbg.protocol import chosen_ranks
 from distdbg.settings import JobSettings
+from distdbg.wording import counted
 
 #: More ranks than this for each CPU is a slip of the keyboard, not a test.
 _MOST_RANKS_A_CPU = 64
@@ -164,7 +165,7 @@ def _notes(
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return counted(number, noun)
 
 
 def look_at_machine() -> MachineFacts:

@@ -46,6 +46,7 @@ from distdbg.protocol.dump import (
 from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import Attempt, RunDir
 from distdbg.whole_file import write_json
+from distdbg.wording import counted
 
 #: Beyond the time that a capture may take, for another machine's file system to show what was written.
 _SHOWS_WITHIN_S = 6.0
@@ -301,7 +302,7 @@ def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, 
         process.stdin.close()
     until = time.monotonic() + most
     while process.poll() is None and time.monotonic() < until:
-        say(f"looking at {ranks} rank{'' if ranks == 1 else 's'}")
+        say(f"looking at {counted(ranks, 'rank')}")
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LOOK_EVERY_S)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.collectives_text import group_words, lane_words, letter, was_begun
-from distdbg.report.wording import duration, ranks_words
+from distdbg.wording import duration
 
 WIDTH = 1070.0
 _LABEL, _STATE, ROW, _TOP = 160.0, 210.0, 24.0, 22.0
@@ -84,9 +84,9 @@ def _draw(timeline: GroupTimeline, culprits: RankSet) -> GroupDrawing:
             )
             for n, op in enumerate(lane.ops)
         ]
-        title = f"{ranks_words(lane.ranks, 400)} on {', '.join(lane.hosts[:6])}"
+        title = f"{lane.ranks.words(400)} on {', '.join(lane.hosts[:6])}"
         state = lane_words(lane, timeline)
-        rows.append(LaneRow(y, ranks_words(lane.ranks, 18), title, state, bool(lane.ranks & culprits), tuple(bars)))
+        rows.append(LaneRow(y, lane.ranks.words(18), title, state, bool(lane.ranks & culprits), tuple(bars)))
     xs = [_LABEL + n * step + step / 2 for n in range(len(timeline.columns))]
     return GroupDrawing(
         title=group_words(timeline),

@@ -13,7 +13,6 @@ from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, CallTree, Entry
 from distdbg.report.file_names import short_names
 from distdbg.report.text.tree_text import library_words
-from distdbg.report.wording import ranks_words
 
 WIDTH = 1070.0
 ROW = 21.0
@@ -75,12 +74,12 @@ class _FlameBuilder:
             ranks = RankSet()
             for branch in hidden:
                 ranks |= branch.ranks
-            words = f"{len(hidden)} more branches: {ranks_words(ranks, 300)}"
+            words = f"{len(hidden)} more branches: {ranks.words(300)}"
             self._box(x, depth, unit * weights[-1], "more", (words, words), culprit=False)
 
     def _branch(self, branch: Branch, x: float, width: float, depth: int) -> None:
         culprit = bool(branch.ranks) and not branch.ranks - self.culprits
-        ranks = ranks_words(branch.ranks, 300)
+        ranks = branch.ranks.words(300)
         for entry in branch.entries:
             if depth < _MOST_DEPTH:
                 text = self._words(entry)
@@ -88,10 +87,8 @@ class _FlameBuilder:
                 self._box(x, depth, width, entry.kind, (text, title), culprit=culprit)
                 depth += 1
         if branch.here and not branch.branches:
-            words = ranks_words(branch.here, 48)
-            title = f"{ranks_words(branch.here, 300)} are here" + (
-                f"\nin C++: {branch.native}" if branch.native else ""
-            )
+            words = branch.here.words(48)
+            title = f"{branch.here.words(300)} are here" + (f"\nin C++: {branch.native}" if branch.native else "")
             self._box(x, depth, width, "ranks", (words, title), culprit=culprit)
         self.place(branch.branches, x, width, depth)
 

@@ -14,7 +14,7 @@ from distdbg.report.page.flame import ROW, WIDTH, flame
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
 from distdbg.report.text.picture_text import one_stack
 from distdbg.report.text.tree_text import library_words
-from distdbg.report.wording import duration, ranks_words
+from distdbg.wording import duration
 
 _MOST_PLACES = 48
 _MOST_BRANCHES = 250
@@ -49,8 +49,8 @@ def _place(place: StackClassView, culprits: RankSet) -> dict[str, Any]:
     quiet = duration(low) if duration(low) == duration(high) else f"{duration(low)} … {duration(high)}"
     steps = "" if place.steps is None else str(place.steps[0])
     return {
-        "ranks": ranks_words(place.ranks, 60),
-        "title": ranks_words(place.ranks, 600),
+        "ranks": place.ranks.words(60),
+        "title": place.ranks.words(600),
         "culprit": bool(place.ranks & culprits),
         "nodes": place.nodes[0] if len(place.nodes) == 1 else f"{len(place.nodes)} nodes" if place.nodes else "",
         "user": str(place.user) if place.user is not None else "",
@@ -86,15 +86,15 @@ class _Views:
             ranks = RankSet()
             for branch in ordered[fits:]:
                 ranks |= branch.ranks
-            views.append({"more": len(ordered) - fits, "ranks": ranks_words(ranks, 200)})
+            views.append({"more": len(ordered) - fits, "ranks": ranks.words(200)})
         return views
 
     def _branch(self, branch: Branch, depth: int) -> dict[str, Any]:
         culprit = bool(branch.ranks & self.culprits)
         return {
             "more": 0,
-            "ranks": ranks_words(branch.ranks, 60),
-            "title": ranks_words(branch.ranks, 600),
+            "ranks": branch.ranks.words(60),
+            "title": branch.ranks.words(600),
             "share": 100 * len(branch.ranks) / self.whole,
             "culprit": culprit and not branch.ranks - self.culprits,
             "open": culprit or depth < 3,

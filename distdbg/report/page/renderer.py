@@ -21,7 +21,7 @@ from distdbg.plain_text import clean
 from distdbg.report.document import Block, Cell, Document, StackPicture
 from distdbg.report.page.picture_page import picture_values
 from distdbg.report.text.renderer import ticket
-from distdbg.report.wording import counted
+from distdbg.wording import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment

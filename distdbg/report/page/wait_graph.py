@@ -11,7 +11,6 @@ from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import grouped
-from distdbg.report.wording import ranks_words
 
 WIDTH = 1070.0
 BOX_WIDTH, BOX_HEIGHT = 250.0, 50.0
@@ -189,9 +188,7 @@ def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> GraphBox:
     elif places:
         words = first.top if first is not None and len(places) == 1 else f"in {len(places)} places"
     culprit = bool(ranks & picture.culprits)
-    return GraphBox(
-        x, y, ranks_words(ranks, 26), _cut(words, _BOX_LETTERS), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit
-    )
+    return GraphBox(x, y, ranks.words(26), _cut(words, _BOX_LETTERS), f"{ranks.words(400)}\n{title}".strip(), culprit)
 
 
 def _place(frame: Frame) -> str:

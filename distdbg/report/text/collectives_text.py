@@ -8,7 +8,7 @@ from textwrap import wrap
 from distdbg.diagnosis.waits.collectives import GroupTimeline, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen, cells
-from distdbg.report.wording import counted, duration, ranks_words
+from distdbg.wording import counted, duration
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_LANES = 10
@@ -29,7 +29,7 @@ def groups_lines(
     )
     if left:
         waiting = sum(1 + timeline.alike for timeline in stuck[most_groups:])
-        words = f"{left} more group{'' if left == 1 else 's'}" + (f", {waiting} of them waiting" if waiting else "")
+        words = counted(left, "more group") + (f", {waiting} of them waiting" if waiting else "")
         lines.append(screen.line("", [("dim", words)]))
     return [*lines, *(screen.line("  ", [("dim", note)]) for note in notes(stuck[:most_groups]))]
 
@@ -78,7 +78,7 @@ class _GroupText:
         lanes = sorted(timeline.lanes, key=lambda lane: not (lane.ranks & self.culprits))
         shown = lanes[:_MOST_LANES]
         names = [
-            (self.symbols.culprit if lane.ranks & self.culprits else "") + ranks_words(lane.ranks, _MOST_RANKS)
+            (self.symbols.culprit if lane.ranks & self.culprits else "") + lane.ranks.words(_MOST_RANKS)
             for lane in shown
         ]
         wide = max([cells(name) for name in names] + [3])
@@ -117,7 +117,7 @@ class _GroupText:
 
 def group_words(timeline: GroupTimeline) -> str:
     alike = f", and {timeline.alike} groups like it" if timeline.alike else ""
-    return f"{timeline.title}{alike}: {ranks_words(timeline.members)}"
+    return f"{timeline.title}{alike}: {timeline.members.words()}"
 
 
 def lane_words(lane: Lane, timeline: GroupTimeline) -> str:

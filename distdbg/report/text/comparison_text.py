@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from distdbg.plain_text import clean
 from distdbg.report.comparison import STEP_TIME, Comparison, Figure, parts_of
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
-from distdbg.report.wording import counted
+from distdbg.wording import counted
 
 #: This many differences of each kind are printed; --json has all.
 _MOST_EACH = 12

@@ -10,6 +10,7 @@ from typing import Any
 from distdbg.model import Citation, Finding, FindingDoc, Unknown
 from distdbg.plain_text import clean, one_line
 from distdbg.report.text.screen import COLOR, PLAIN
+from distdbg.wording import counted
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
@@ -63,7 +64,7 @@ def as_lines(
 
 
 def _count(files: int) -> str:
-    return f"{files} file{'' if files == 1 else 's'}"
+    return counted(files, "file")
 
 
 def as_github(findings: Iterable[Finding], unknown: Iterable[Unknown]) -> Iterable[str]:

@@ -12,7 +12,7 @@ from distdbg.evidence.memory.growth import Point
 from distdbg.evidence.memory.host_snapshot import HostSnapshot
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.plain_text import one_line
-from distdbg.report.wording import counted
+from distdbg.wording import counted
 
 _MOST_RANKS = 8
 _MOST_GROUPS = 10

@@ -10,7 +10,7 @@ from distdbg.evidence.memory.diff import Change, Difference
 from distdbg.plain_text import one_line
 from distdbg.report.memory_report import MemoryUse
 from distdbg.report.text.screen import ASCII, Screen
-from distdbg.report.wording import duration
+from distdbg.wording import duration
 
 MOST_ROWS = 14
 _MOST_DEVICES = 6

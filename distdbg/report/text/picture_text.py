@@ -9,7 +9,6 @@ from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.collectives_text import groups_lines
 from distdbg.report.text.screen import Screen
 from distdbg.report.text.tree_text import tree_text
-from distdbg.report.wording import ranks_words
 
 _MOST_WAITS = 6
 
@@ -41,7 +40,7 @@ def _waits(picture: Picture, screen: Screen) -> Iterator[str]:
     waits = sorted(picture.waits, key=lambda w: not RankSet.of(w.awaited) & picture.culprits)
     for wait in waits[:_MOST_WAITS]:
         awaited = RankSet.of(wait.awaited)
-        words = f"{ranks_words(RankSet.of(wait.waiting))} → {ranks_words(awaited)}"
+        words = f"{RankSet.of(wait.waiting).words()} → {awaited.words()}"
         yield screen.line("  ", [("error" if awaited & picture.culprits else "", words), ("dim", wait.what)])
     if len(waits) > _MOST_WAITS:
         yield screen.line("  ", [("dim", f"… and {len(waits) - _MOST_WAITS} more")])

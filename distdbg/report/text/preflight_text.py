@@ -12,7 +12,7 @@ from distdbg.model import Report
 from distdbg.report.document import Cell, Column, Document, Section, Table
 from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
-from distdbg.report.wording import counted
+from distdbg.wording import counted
 
 #: check -> its findings
 _ROWS = {

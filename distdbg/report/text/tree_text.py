@@ -8,7 +8,6 @@ from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, CallTree, Entry
 from distdbg.report.file_names import short_names
 from distdbg.report.text.screen import PLAIN_SCREEN, Piece, Screen
-from distdbg.report.wording import ranks_words
 
 #: (branches at one place, entries of one stretch), tried in turn until the tree fits
 _SIZES = ((12, 12), (8, 8), (5, 6), (3, 4), (2, 3))
@@ -50,13 +49,13 @@ class _Drawing:
             ranks = RankSet()
             for branch in hidden:
                 ranks |= branch.ranks
-            words = f"{self.symbols.more} and {len(hidden)} more branches: {ranks_words(ranks)}"
+            words = f"{self.symbols.more} and {len(hidden)} more branches: {ranks.words()}"
             yield self.screen.line(lead if top else lead + self.symbols.last, [("dim", words)])
 
     def _branch(self, branch: Branch, own: str, below: str) -> Iterator[str]:
         culprit = bool(branch.ranks & self.culprits) and not branch.ranks - self.culprits
         mark = self.symbols.culprit if culprit else ""
-        ranks = ("error" if culprit else "strong", mark + ranks_words(branch.ranks))
+        ranks = ("error" if culprit else "strong", mark + branch.ranks.words())
         entries = [
             self._entry(e, culprit=culprit, last=n == len(branch.entries) - 1) for n, e in enumerate(branch.entries)
         ]
@@ -67,7 +66,7 @@ class _Drawing:
         inner = below + (self.symbols.bar if branch.branches else self.symbols.gap)
         yield from (self.screen.line(inner, pieces) for pieces in rest)
         if branch.branches and branch.here and branch.here != branch.ranks:
-            yield self.screen.line(inner, [("dim", f"{ranks_words(branch.here)} here, the others go on:")])
+            yield self.screen.line(inner, [("dim", f"{branch.here.words()} here, the others go on:")])
         yield from self._branches(branch.branches, below)
 
     def _shortened(self, entries: list[list[Piece]]) -> list[list[Piece]]:

@@ -9,6 +9,7 @@ from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.diagnosis.waits.hang import Hang
 from distdbg.diagnosis.why import RuleTrace, Why
 from distdbg.model import Citation, Finding, Report, fold_ranks, grouped
+from distdbg.wording import name_ranks
 
 #: Every rule reads these to name ranks and hosts. They decide nothing.
 _NAMES = frozenset({"ranks", "rank.rank", "rank.host", "rank.local_rank", "rank.node_rank"})
@@ -102,4 +103,4 @@ def _record(found: Finding) -> str:
 def _ranks(ranks: tuple[int, ...]) -> str:
     if not ranks:
         return "no rank"
-    return f"rank{'' if len(ranks) == 1 else 's'} {fold_ranks(ranks)}"
+    return name_ranks(ranks)
