@@ -38,3 +38,11 @@ def plural(phrase: str, who: Collection[object]) -> str:
     verb, _, rest = phrase.partition(" ")
     verb = _PLURALS.get(verb, verb.removesuffix("s"))
     return f"{verb} {rest}".strip().replace(" its own", " their own")
+
+
+def size(number: float) -> str:
+    """`812 MB`, `1.2 GB`: as disks and networks count."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.{0 if number >= 100 * factor else 1}f} {unit}"
+    return f"{number:.0f} bytes"

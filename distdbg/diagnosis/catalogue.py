@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.diagnosis.death.errors import known_docs
+from distdbg.evidence.logs.messages import known_messages
 from distdbg.findings import catalogue
 from distdbg.model import FindingDoc
 
 
 def documented() -> dict[str, FindingDoc]:
     """id -> documentation, by id: the catalogue, and the ids that only a known message gives."""
-    found = {doc.id: doc for doc in known_docs()} | catalogue()
+    found = {doc.id: doc for doc in _known_docs()} | catalogue()
     return {name: _with_lint(found[name]) for name in sorted(found)}
 
 
@@ -22,3 +22,22 @@ def _with_lint(entry: FindingDoc) -> FindingDoc:
     return replace(
         entry, how_seen=f"{entry.how_seen} By `distdbg lint`, before the run: {entry.lint.how_seen}", lint=None
     )
+
+
+def _known_docs() -> tuple[FindingDoc, ...]:
+    """One for each id of the list of known messages, from its first message. The catalogue has better ones for some."""
+    found: dict[str, FindingDoc] = {}
+    for known in known_messages():
+        found.setdefault(
+            known.finding,
+            FindingDoc(
+                id=known.finding,
+                severity="error",
+                title=known.symptom.rstrip("."),
+                meaning=f"{known.symptom} {known.cause}",
+                how_seen="By the message of the exception that ended a rank.",
+                remedy=known.fix,
+                source=known.source,
+            ),
+        )
+    return tuple(found.values())

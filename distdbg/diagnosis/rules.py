@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import distdbg.diagnosis
+from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entry
 from distdbg.model import Finding, FindingDoc, Unknown
@@ -46,7 +47,8 @@ FAMILIES = {
     ),
     "parallel": Family("mistakes in the use of DDP, FSDP, autocast and checkpoints", ("rank.guards",)),
     "memory": Family(
-        "what fills the memory of a device or a host", ("node.memory", "preflight", "rank.memory", "snapshots")
+        "what fills the memory of a device or a host",
+        ("failure.cuda-oom", "node.memory", "preflight", "rank.memory", "snapshots"),
     ),
     "nodes": Family(
         "what is wrong with nodes, networks and versions",
@@ -59,8 +61,8 @@ FAMILIES = {
 class Rule:
     """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `check` can give. `explains`: ids of
     findings that other rules give for the same ranks, and that say less. `of_failures`: the rule alone decides what
-    becomes of the failures of ranks that have one of its ids. `needs`: the parts of the evidence (`RunEvidence.has`)
-    of which one must be there for the rule to find anything; empty where that is not so simple."""
+    becomes of the failures of ranks that have one of its ids. `needs`: the parts of the evidence (`has_any`) of
+    which one must be there for the rule to find anything; empty where that is not so simple."""
 
     family: str
     name: str
@@ -72,7 +74,7 @@ class Rule:
 
     def run(self, evidence: RunEvidence) -> Iterator[Finding]:
         """The findings of `check`. One that names ranks and no node gets the hosts of its ranks."""
-        if self.needs and not any(map(evidence.has, self.needs)):
+        if self.needs and not has_any(evidence, self.needs):
             return
         for finding in self.check(evidence):
             hosts = () if finding.nodes or not finding.ranks else evidence.hosts_of(finding.ranks)
@@ -108,10 +110,20 @@ def rules_of(family: str) -> tuple[Rule, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
+def has_any(evidence: RunEvidence, parts: Iterable[str]) -> bool:
+    """Whether the evidence has one of these: `failure.<id>` is a failure of a rank, other parts are fields."""
+    return any(
+        any(failure.finding == part.removeprefix("failure.") for failure in failures(evidence))
+        if part.startswith("failure.")
+        else evidence.has(part)
+        for part in parts
+    )
+
+
 def _needed_rules(evidence: RunEvidence) -> Iterator[Rule]:
     """The rules of the families that the evidence can feed."""
     for name, family in FAMILIES.items():
-        if family.needs is None or any(map(evidence.has, family.needs)):
+        if family.needs is None or has_any(evidence, family.needs):
             yield from rules_of(name)
 
 

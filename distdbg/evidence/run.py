@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distdbg.evidence import jsonl
-from distdbg.evidence.memory.growth import NodeMemory
+from distdbg.evidence.memory.growth import NodeMemory, Point
 from distdbg.hidden_values import HiddenValues
 from distdbg.protocol.agent_events import Stopping
 from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished
@@ -331,6 +331,16 @@ class RunEvidence:
         owner, _, name = part.rpartition(".")
         owners: tuple[object, ...] = {"": (self,), "rank": self.ranks, "node": self.nodes}[owner]
         return any(getattr(one, name) for one in owners)
+
+    def node_of(self, rank: RankRecord) -> NodeRecord | None:
+        return next((node for node in self.nodes if node.node_rank == rank.node_rank), None)
+
+    def memory_points(self, rank: RankRecord) -> Sequence[Point]:
+        """The rank's own lines where `--memory` was asked for, else its agent's, one in ten seconds."""
+        if rank.memory is not None and rank.memory.points:
+            return rank.memory.points
+        node = self.node_of(rank)
+        return node.memory.points.get(rank.rank, ()) if node else ()
 
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The hosts of these ranks, each once, as far as they are known."""

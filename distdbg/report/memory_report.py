@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from distdbg.diagnosis.memory._snapshots import overflowed
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.memory.answer import BEFORE_RECORDING, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
@@ -54,7 +53,7 @@ def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:
     where = f"{answer.path}, device {answer.device}"
     if not answer.events:
         yield Unknown(f"how {where} got there", "it has no trace: only the memory when it was written")
-    elif overflowed(answer):
+    elif answer.overflowed:
         yield Unknown(
             f"what came before in {where}",
             f"its trace is not whole: {answer.dropped_blocks} live blocks have a stack and no allocation. A ring "

@@ -30,7 +30,7 @@ from distdbg.model import Finding
 _FEWEST_STEPS = 1
 
 
-@rule("rank-asleep", explains=("stuck-in-python",))
+@rule("rank-asleep", needs=("dump", "rank.phases"), explains=("stuck-in-python",))
 def rank_asleep(run: RunEvidence) -> Iterator[Finding]:
     """A rank made no step."""
     for rank in run.ranks:
@@ -61,7 +61,7 @@ def test_what_another_rule_finds_for_the_same_rank_is_explained_by_it(added):
 
 
 def test_the_new_cause_is_found_documented_and_traced(added):
-    ranks = tuple(RankRecord(n, n, 0, "here", step=step) for n, step in enumerate((5, None)))
+    ranks = tuple(RankRecord(n, n, 0, "here", step=step, phases={"step": 1000}) for n, step in enumerate((5, None)))
     evidence = RunEvidence({}, 1, ranks, ())
     found = [finding for finding in build_report(evidence).findings if finding.id == "rank-asleep"]
     assert [(finding.ranks, finding.remedy) for finding in found] == [((1,), "Wake it up.")]

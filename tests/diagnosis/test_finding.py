@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.rules import FAMILIES, Rule, rules_of
+from distdbg.diagnosis.rules import FAMILIES, Rule, has_any, rules_of
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import Citation
@@ -57,7 +57,7 @@ def test_family_needs_what_its_rules_need(name):
 def test_parts_that_rules_need_are_fields_of_the_evidence():
     empty = RunEvidence({}, 1, (RankRecord(0, 0, 0, "host"),), (NodeRecord(0, "host"),))
     needed = {part for name in FAMILIES for one in rules_of(name) for part in one.needs}
-    assert [part for part in sorted(needed) if empty.has(part)] == []
+    assert not has_any(empty, needed)
 
 
 def test_rule_without_what_it_needs_is_not_run():
@@ -73,4 +73,15 @@ def test_families_that_a_hang_dump_cannot_feed_are_not_imported():
     program += "run_rules(RunEvidence({}, 1, (RankRecord(0, 0, 0, 'host'),), ())); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     families = {name.split(".")[2] for name in loaded if name.startswith("distdbg.diagnosis.") and name.count(".") > 2}
-    assert families.isdisjoint({"training", "parallel", "nodes"}), sorted(families)
+    assert families.isdisjoint({"training", "parallel", "memory", "nodes", "slow"}), sorted(families)
+
+
+def test_families_import_no_other_family():
+    others = []
+    for path in SOURCES.glob("*/*.py"):
+        family = path.parent.name
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            if parts[:2] == ["distdbg", "diagnosis"] and parts[2] in FAMILIES and parts[2] != family in FAMILIES:
+                others.append(f"{path.name}: {node.module}")
+    assert others == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from distdbg.diagnosis.death._memory import node_of
 from distdbg.evidence.logs.kernel import memory_kills
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.children import Child
@@ -17,7 +16,7 @@ _PIDS = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 
 
 def children_of(evidence: RunEvidence, rank: RankRecord) -> tuple[Child, ...]:
-    node = node_of(evidence, rank)
+    node = evidence.node_of(rank)
     return node.memory.children.get(rank.rank, ()) if node else ()
 
 
@@ -37,7 +36,7 @@ def died(evidence: RunEvidence, rank: RankRecord, message: str) -> tuple[str, tu
     """What is known of the workers that a loader's exception names, as sentences, with what the kernel says of them."""
     pids = [int(pid) for told in _PIDS.findall(message) for pid in told.replace(",", " ").split()[:64]]
     known = [child for child in children_of(evidence, rank) if child.pid in pids]
-    node = node_of(evidence, rank)
+    node = evidence.node_of(rank)
     kills = [kill for kill in memory_kills(node.kernel) if kill.pid in pids] if node else []
     cited = tuple(
         Citation(node.events_path, Kernel.last_line(node.events), "kernel message", kill.text)

@@ -10,7 +10,7 @@ from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.evidence.logs.kernel import MemoryKill, memory_kills
 from distdbg.evidence.logs.slurm import said_of
 from distdbg.evidence.memory.answer import gib
-from distdbg.evidence.memory.growth import Point, growth, since
+from distdbg.evidence.memory.growth import growth, since
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation, Confidence
 from distdbg.protocol.agent_events import Cgroup, Kernel
@@ -29,13 +29,9 @@ class OutOfMemory:
     citation: Citation
 
 
-def node_of(evidence: RunEvidence, rank: RankRecord) -> NodeRecord | None:
-    return next((n for n in evidence.nodes if n.node_rank == rank.node_rank), None)
-
-
 def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemory | None:
     """None where nothing says that memory was the reason (which does not say that it was not)."""
-    node = node_of(evidence, failure.rank)
+    node = evidence.node_of(failure.rank)
     if failure.signal != signal.SIGKILL or node is None:
         return None
     kills = memory_kills(node.kernel)
@@ -116,7 +112,7 @@ def sizes(node: NodeRecord | None, rank: RankRecord) -> str:
 def story(evidence: RunEvidence, rank: RankRecord) -> str:
     """What it was doing, how its memory came to this, and who of its node held more; what is not known is left out."""
     words = [f"It was in its {rank.phase} of step {rank.step}."] if rank.phase and rank.step else []
-    points = memory_points(evidence, rank)
+    points = evidence.memory_points(rank)
     values = [(p.step, p.anon, p.epochs) for p in points]
     if told := growth(values, 0, _GREW):
         words.append(f"It had grown by {told.pace} since step {since(values, told)}, and went on growing.")
@@ -126,19 +122,11 @@ def story(evidence: RunEvidence, rank: RankRecord) -> str:
             f"Its own memory was {gib(first.anon)} at step {first.step}, {gib(last.anon)} at step {last.step}."
         )
     beside = {other.rank: found[-1].anon for other in evidence.ranks
-              if other.node_rank == rank.node_rank and (found := memory_points(evidence, other))}  # fmt: skip
+              if other.node_rank == rank.node_rank and (found := evidence.memory_points(other))}  # fmt: skip
     most = max(beside, key=lambda number: beside[number], default=rank.rank)
     if points and beside[most] > _MORE * points[-1].anon:
         words.append(f"Rank {most} of the same node held more, {gib(beside[most])}: look there, too.")
     return " ".join(words)
-
-
-def memory_points(evidence: RunEvidence, rank: RankRecord) -> Sequence[Point]:
-    """Its own lines where `--memory` was asked for, else its agent's, one in ten seconds."""
-    if rank.memory is not None and rank.memory.points:
-        return rank.memory.points
-    node = node_of(evidence, rank)
-    return node.memory.points.get(rank.rank, ()) if node else ()
 
 
 def why_not_known(node: NodeRecord | None) -> str:

@@ -7,19 +7,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.death._children import died
-from distdbg.diagnosis.death._memory import node_of, oom_rise
+from distdbg.diagnosis.death._memory import oom_rise
 from distdbg.diagnosis.failures import models_differ, told_by_torch
 from distdbg.diagnosis.failures.exceptions import HANDLED
 from distdbg.diagnosis.failures.findings import failure_finding, failure_findings, groups, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.rules import rule, rules_of
+from distdbg.diagnosis.rules import all_rules, rule
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import hang_of
-from distdbg.evidence.logs.messages import known_messages
 from distdbg.evidence.logs.watchdog import nccl_error as reported_nccl_error
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import CauseClass, Citation, Finding, FindingDoc
+from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import Cgroup
 from distdbg.wording import plural
 
@@ -165,7 +164,7 @@ def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
     """A DataLoader worker died: and whether memory was the reason, where the kernel says so."""
     for group in groups(f for f in failures(evidence) if f.finding == "loader-worker-died"):
         base = failure_finding(evidence, group)
-        node = node_of(evidence, group[0].rank)
+        node = evidence.node_of(group[0].rank)
         if node is not None and oom_rise(node) > 0:
             before, after = node.cgroup["oom_kill"]
             cause = (
@@ -178,28 +177,10 @@ def loader_worker_died(evidence: RunEvidence) -> Iterable[Finding]:
         yield replace(base, cause=f"{base.cause} {words}".strip(), evidence=(*base.evidence, *cited))
 
 
-def known_docs() -> tuple[FindingDoc, ...]:
-    """One for each id of the list of known messages, from its first message. The catalogue has better ones for some."""
-    found: dict[str, FindingDoc] = {}
-    for known in known_messages():
-        found.setdefault(
-            known.finding,
-            FindingDoc(
-                id=known.finding,
-                severity="error",
-                title=known.symptom.rstrip("."),
-                meaning=f"{known.symptom} {known.cause}",
-                how_seen="By the message of the exception that ended a rank.",
-                remedy=known.fix,
-                source=known.source,
-            ),
-        )
-    return tuple(found.values())
-
-
 @rule()
 def known_error(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank died of an error whose message belongs to a finding that guards or other checks can give as well."""
-    decided = {doc.id for one in rules_of("death") if one.of_failures for doc in one.docs}
-    for group in groups(f for f in failures(evidence) if f.finding not in decided):
+    found = failures(evidence)
+    decided = {doc.id for one in all_rules() if one.of_failures for doc in one.docs} if found else set()
+    for group in groups(f for f in found if f.finding not in decided):
         yield models_differ.named(evidence, failure_finding(evidence, group), group)

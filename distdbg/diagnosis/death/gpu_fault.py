@@ -8,7 +8,7 @@ from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.nodes._nodes import node_finding
+from distdbg.diagnosis.node_findings import node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.death._children import children_of, grew
-from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, story
+from distdbg.diagnosis.death._memory import killed_for_memory, sizes, story
 from distdbg.diagnosis.failures.findings import failure_finding, failure_findings, who_failed
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.rules import rule
@@ -34,5 +34,5 @@ def host_oom(evidence: RunEvidence) -> Iterable[Finding]:
 
 
 def _cause(evidence: RunEvidence, rank: RankRecord) -> str:
-    size = sizes(node_of(evidence, rank), rank) or "How large it was is not known."
+    size = sizes(evidence.node_of(rank), rank) or "How large it was is not known."
     return " ".join(filter(None, (size, story(evidence, rank), grew(children_of(evidence, rank)))))

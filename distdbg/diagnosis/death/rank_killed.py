@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, why_not_known
+from distdbg.diagnosis.death._memory import killed_for_memory, sizes, why_not_known
 from distdbg.diagnosis.failures.findings import failure_finding, groups, who_failed
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.rules import rule
@@ -59,7 +59,7 @@ def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
         summary += f": {lead.headline}"
     cause = _MEANING.get(signal.Signals(number), "") if number in list(signal.Signals) else ""
     if number == signal.SIGKILL:
-        node = node_of(evidence, lead.rank)
+        node = evidence.node_of(lead.rank)
         cause = f"Who sent it is unknown, because {why_not_known(node)}. {sizes(node, lead.rank)}".strip()
     elif cause:
         cause = f"{name}: {cause}."

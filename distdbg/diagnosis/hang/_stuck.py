@@ -22,18 +22,11 @@ _MOST_CITED = 3
 _MOST_FRAMES = 12
 
 
-def short(frame: Frame) -> str:
-    """`train.py:88 (in step)`: the file's own name; the whole path stands in the evidence."""
-    name = frame.file.rpartition("/")[2]
-    inside = "" if frame.function in ("<module>", "") else f" (in {frame.function})"
-    return f"{name}:{frame.line}{inside}"
-
-
 def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
     """`Ranks 0-2 wait in all_reduce … at train.py:30, since 12:03:11 (14 s before the dump).`"""
     words = []
     for wait in waits:
-        lines = sorted({short(f) for r in wait.waiting if (f := hang.frame_of(r))})
+        lines = sorted({f.short for r in wait.waiting if (f := hang.frame_of(r))})
         place = f" at {' and '.join(lines[:2])}" if lines else ""
         subject = f"{who(evidence, wait.waiting)} {plural('waits', wait.waiting)}"
         what = f"{wait.what}{hang.place_of((wait,))}"
@@ -105,7 +98,7 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
 def quote_frames(dump: Dump, frames: Iterable[Frame]) -> str:
     """The first of these frames, each on a line, with its source if that was kept."""
     shown = [f for f in frames if f.origin is not Origin.OURS][:_MOST_FRAMES]
-    return "\n".join(f"{short(f) if f.users else _below_its_package(f)}{_source(dump, f)}" for f in shown)
+    return "\n".join(f"{f.short if f.users else _below_its_package(f)}{_source(dump, f)}" for f in shown)
 
 
 def _below_its_package(frame: Frame) -> str:

@@ -13,7 +13,6 @@ from distdbg.diagnosis.hang._stuck import (
     citations,
     handled,
     raised,
-    short,
     sides_text,
     since,
     step,
@@ -176,7 +175,7 @@ def _sides(hang: Hang, found: Divergence) -> str:
     parts = []
     for operation, ranks in found.sides:
         frames = [_frame_of_side(hang, r) for r in ranks if r in hang.standings]
-        lines = sorted({short(frame) for frame in frames if frame is not None})
+        lines = sorted({frame.short for frame in frames if frame is not None})
         parts.append((f"{operation}{f' at {lines[0]}' if lines else ''}", ranks))
     return sides_text(parts) + (f" ({found.place})" if found.place else "")
 
@@ -200,7 +199,7 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
         named = found.kind is Kind.RANK_CONDITIONAL  # by the summary
         condition = "that" if named else f"`{found.condition.text}` ({found.condition_line})"
         holds = "does not hold" if found.condition.otherwise else "holds"
-        return f"{short(found.frame)} runs only where {condition} {holds}."
+        return f"{found.frame.short} runs only where {condition} {holds}."
     if found.loop_exit is not None:
         return _left_the_loop(evidence, found.loop_exit)
     if found.times_before:
@@ -216,8 +215,8 @@ def _two_threads(hang: Hang) -> str:
     """Say which ranks use one group in two threads, whose order nothing fixes; empty if none does."""
     return " ".join(
         f"On rank {rank} two threads use {operation.group} at once, and nothing fixes their order: its "
-        f"{operation.thread} is in {operation.function} at {short(operation.frames[0])}, and its main thread in "
-        f"{operation.newer}{f' at {short(frame)}' if (frame := hang.standings[rank].frame) is not None else ''}."
+        f"{operation.thread} is in {operation.function} at {operation.frames[0].short}, and its main thread in "
+        f"{operation.newer}{f' at {frame.short}' if (frame := hang.standings[rank].frame) is not None else ''}."
         for rank, operation in sorted(hang.of_threads.items())[:_MAX_RANKS_WITH_TWO_THREADS]
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.hang._stuck import citations, short, since, waited
+from distdbg.diagnosis.hang._stuck import citations, since, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.outside import describe
 from distdbg.diagnosis.timeline.standing import Build, Standing
@@ -86,4 +86,4 @@ def _severity(hang: Hang, *, goes_on: bool) -> Severity:
 
 
 def _at(standing: Standing) -> str:
-    return f" at {short(standing.frame)}" if standing.frame is not None else ""
+    return f" at {standing.frame.short}" if standing.frame is not None else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.hang._stuck import citations, short, since, step
+from distdbg.diagnosis.hang._stuck import citations, since, step
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.hang import Hang, hang_of
@@ -65,5 +65,5 @@ def _lines(hang: Hang, circle: tuple[int, ...]) -> str:
         frame = hang.frame_of(rank)
         if frame is not None:
             text = hang.dump.line(frame.file, frame.line)
-            places.setdefault(f"{short(frame)}{f': {text}' if text else ''}", []).append(rank)
+            places.setdefault(f"{frame.short}{f': {text}' if text else ''}", []).append(rank)
     return " ".join(f"{name_ranks(r).capitalize()} at {p}." for p, r in list(places.items())[:6])

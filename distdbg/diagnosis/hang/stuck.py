@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.hang._stuck import citations, handled, quote_frames, short, side_of, since, step, waited
+from distdbg.diagnosis.hang._stuck import citations, handled, quote_frames, side_of, since, step, waited
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.standing import Doing, Standing
@@ -185,7 +185,7 @@ def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
 def _at(standing: Standing) -> str:
     if standing.worker or standing.frame is None or standing.doing is Doing.DEVICE:
         return ""
-    return f" at {short(standing.frame)}"
+    return f" at {standing.frame.short}"
 
 
 def _in_c(hang: Hang, standing: Standing) -> str:
@@ -206,5 +206,5 @@ def _line(hang: Hang, standing: Standing) -> str:
         return ""
     text = hang.dump.line(frame.file, frame.line)
     outer = (standing.worker or standing.frames)[1:2]
-    called = f" Called from {short(outer[0])}." if outer else ""
-    return f"{short(frame)} is: {text}.{called}" if text else f"It stands at {frame}.{called}"
+    called = f" Called from {outer[0].short}." if outer else ""
+    return f"{frame.short} is: {text}.{called}" if text else f"It stands at {frame}.{called}"

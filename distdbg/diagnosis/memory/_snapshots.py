@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import (
     ACTIVATIONS,
     GRADIENTS,
@@ -60,8 +59,3 @@ def holders_words(answer: MemoryAnswer, moment: Moment, most: int = 3) -> str:
     """`model.py:54 forward 12.0 GiB, …`."""
     shown = moment.holders[:most]
     return ", ".join(f"{answer.stacks[h.stack].label} {gib(h.bytes)}" for h in shown)
-
-
-def overflowed(answer: MemoryAnswer) -> bool:
-    """The trace is not whole."""
-    return answer.dropped_blocks >= thresholds.DROPPED

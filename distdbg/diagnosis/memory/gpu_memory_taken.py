@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import looks, node_finding, size
+from distdbg.diagnosis.node_findings import looks, node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
+from distdbg.wording import size
 
 #: The driver's own share is a few hundred MB, more on the largest devices.
 _OF_THE_DRIVER = 2 << 30

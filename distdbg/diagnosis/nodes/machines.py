@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.nodes._nodes import looks, node_finding, size, together
+from distdbg.diagnosis.node_findings import looks, node_finding, together
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.node_clocks import ClockOffset
 from distdbg.evidence.host.preflight import names_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, Severity
-from distdbg.wording import plural
+from distdbg.wording import plural, size
 
 #: A smaller offset does no harm: a synchronized clock stays within milliseconds.
 _CLOCK_SKEW_S = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from distdbg.diagnosis.nodes._nodes import looks, node_finding, parted, together
+from distdbg.diagnosis.node_findings import looks, node_finding, parted, together
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, PeerMeeting, Preflight, names_of
 from distdbg.evidence.run import RunEvidence

@@ -7,7 +7,7 @@ from typing import Any
 
 from distdbg.diagnosis.guards import facts as facts_of
 from distdbg.diagnosis.guards import guard_finding
-from distdbg.diagnosis.nodes._nodes import looks, node_finding, parted
+from distdbg.diagnosis.node_findings import looks, node_finding, parted
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, names_of
 from distdbg.evidence.run import GuardFact, RunEvidence

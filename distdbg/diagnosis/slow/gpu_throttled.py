@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.nodes._nodes import looks, node_finding
+from distdbg.diagnosis.node_findings import looks, node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import STEADY
 from distdbg.evidence.run import NodeRecord, RunEvidence

@@ -7,11 +7,12 @@ from statistics import median
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.nodes._nodes import looks, node_finding, size
+from distdbg.diagnosis.node_findings import looks, node_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import Preflight
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, grouped
+from distdbg.wording import size
 
 Pair = tuple[str, str]
 Rates = Mapping[Pair, Sequence[float]]

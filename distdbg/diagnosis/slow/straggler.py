@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.hang._stuck import short
 from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, is_costly, starves
 from distdbg.diagnosis.slow._profiles import profile_finding as found_in
@@ -168,7 +167,7 @@ def _places(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
     records = {record.rank: record for record in evidence.ranks}
     standings = [stand(dump.ranks[rank], records.get(rank), dump) for rank in ranks]
     found = [
-        f"While the others waited, rank {standing.rank} was seen at {short(standing.frame)}"
+        f"While the others waited, rank {standing.rank} was seen at {standing.frame.short}"
         f"{f': {line}' if (line := dump.line(standing.frame.file, standing.frame.line)) else ''}."
         for standing in standings
         if standing.frame is not None and not standing.doing.waits_for_ranks
@@ -183,7 +182,7 @@ def _stack(had: RankDump) -> Citation:
 def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
     record = next(r for r in evidence.ranks if r.rank == found.rank)
     stacks = sampled(evidence.nodes, found.rank, found.phase)
-    where = f", at {short(stacks.frame)}" if stacks else ""
+    where = f", at {stacks.frame.short}" if stacks else ""
     unseen = stacks is None and found.phase not in _BESIDE_THE_GPU and _on_gpu(evidence, found.rank)
     perhaps = (
         "If it alone reads a value from its GPU there, no rank waits for it: no stack shows that." if unseen else ""
@@ -211,9 +210,9 @@ def _stood(stacks: Sampled | None) -> str:
     source = f": {stacks.source}" if stacks.source else ""
     times = f"{stacks.times} of {stacks.samples} samples" if stacks.samples > 1 else "the one sample"
     if stacks.for_ms <= stacks.usual_ms:  # several visits a step, none of them longer than all of the others' together
-        return f"In that phase it was at {short(stacks.frame)}{source} ({times})."
+        return f"In that phase it was at {stacks.frame.short}{source} ({times})."
     return (
-        f"While it was late, it was at {short(stacks.frame)}{source} ({times}; {stacks.for_ms:.0f} ms into "
+        f"While it was late, it was at {stacks.frame.short}{source} ({times}; {stacks.for_ms:.0f} ms into "
         f"that phase, which takes the others {stacks.usual_ms:.0f} ms a step)."
     )
 

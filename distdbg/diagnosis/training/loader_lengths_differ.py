@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from distdbg.diagnosis.guards import facts, guard_finding, place
-from distdbg.diagnosis.hang.diverged import diverged
 from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Kind
+from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, grouped
 from distdbg.wording import name_ranks
@@ -40,10 +41,17 @@ def loader_lengths_differ(evidence: RunEvidence) -> Iterable[Finding]:
             continue
         most = max(one.steps[short] for short in ended)
         went_on = [rank for rank in longer if one.steps.get(rank, 0) > most and _has_more(totals, rank, ended)]
-        hangs = not went_on and any(finding.id == Kind.UNEVEN.value for finding in diverged.run(evidence))
+        hangs = not went_on and _ends_in_a_hang(evidence)
         if went_on or hangs:
             reported.add(where)
             yield _finding(evidence, one, batches, hangs=hangs)
+
+
+def _ends_in_a_hang(evidence: RunEvidence) -> bool:
+    """The ranks' last calls differ because some are out of data."""
+    hang, divergence = hang_of(evidence), divergence_of(evidence)
+    died = evidence.dump is not None and evidence.dump.reason == "death"
+    return divergence is not None and divergence.kind is Kind.UNEVEN and (died or (hang is not None and hang.stands))
 
 
 def _passes(evidence: RunEvidence) -> Iterable[_Pass]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
+from distdbg.evidence.memory import thresholds
+
 _T = TypeVar("_T")
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS = "parameters", "gradients", "optimizer state", "activations"
 #: copies of parameters and buffers that DataParallel makes for a forward, and copies of a batch on the device
@@ -191,6 +193,11 @@ class MemoryAnswer:
     expandable_reserved: int | None = None
     path: str = ""
     rank: int | None = None
+
+    @property
+    def overflowed(self) -> bool:
+        """The trace is not whole."""
+        return self.dropped_blocks >= thresholds.DROPPED
 
     @property
     def who(self) -> str:

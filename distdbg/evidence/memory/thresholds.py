@@ -7,7 +7,7 @@ from __future__ import annotations
 
 MIB = 1 << 20
 
-# -- an out-of-memory error (evidence/memory/oom.py, diagnosis/death/cuda_oom.py) --------------------------------------
+# -- an out-of-memory error (evidence/memory/oom.py, diagnosis/memory/cuda_oom.py) -------------------------------------
 
 #: share of the device: holes that were usable for the failed request are called fragmentation from here on. In healthy
 #: traces 2 % of what torch reserves is holes, from rounding alone: without them the next request would have failed.

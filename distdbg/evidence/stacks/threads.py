@@ -52,6 +52,12 @@ class Frame:
         return origin_of(self.file) is Origin.NATIVE
 
     @property
+    def short(self) -> str:
+        """`train.py:88 (in step)`: the file's own name; the whole path stands in the evidence."""
+        inside = "" if self.function in ("<module>", "") else f" (in {self.function})"
+        return f"{self.file.rpartition('/')[2]}:{self.line}{inside}"
+
+    @property
     def library(self) -> str:
         """The name of a C frame's shared library: `libc.so.6`; empty if only its source is known."""
         name = (self.module or self.file).rpartition("/")[2] if self.native else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from distdbg.diagnosis.death._memory import memory_points
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.device_peak import device_peak
 from distdbg.evidence.memory.growth import Point
@@ -21,7 +20,7 @@ _MOST_SNAPSHOTS = 2
 
 def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
     """Empty where nothing was written down."""
-    series = [(rank, points) for rank in run.ranks if (points := memory_points(run, rank))]
+    series = [(rank, points) for rank in run.ranks if (points := run.memory_points(rank))]
     lines = [*_table(series), *(line for one in snapshots[:_MOST_SNAPSHOTS] for line in ("", *_host(one)))]
     if len(snapshots) > _MOST_SNAPSHOTS:
         lines += ["", f"… and the host snapshots of {counted(len(snapshots) - _MOST_SNAPSHOTS, 'more rank')}"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from distdbg.diagnosis.memory._snapshots import overflowed
 from distdbg.evidence.memory.answer import Holder, MemoryAnswer, Moment, gib
 from distdbg.evidence.memory.diff import Change, Difference
 from distdbg.plain_text import one_line
@@ -36,7 +35,7 @@ def memory_lines(block: MemoryUse, screen: Screen) -> list[str]:
 def diff_lines(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], screen: Screen) -> list[str]:
     writer = _MemoryText(screen)
     lines = [f"{name}  {title(one)}" for name, one in (("A", a), ("B", b))]
-    cut = [name for name, one in (("A", a), ("B", b)) if overflowed(one)]
+    cut = [name for name, one in (("A", a), ("B", b)) if one.overflowed]
     if cut:
         lines.append(f"the oldest events of {' and of '.join(cut)} were dropped: a peak before them is not known")
     for one in found:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import median
 
-from distdbg.diagnosis.nodes._nodes import size
 from distdbg.evidence.host.preflight import SILENT, Preflight, names_of
 from distdbg.model import Report
 from distdbg.report.document import Cell, Column, Document, Section, Table
 from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
-from distdbg.wording import counted
+from distdbg.wording import counted, size
 
 #: check -> its findings
 _ROWS = {

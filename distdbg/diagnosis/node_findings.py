@@ -46,11 +46,3 @@ def parted(said: Mapping[_Who, str]) -> list[tuple[str, list[_Who]]]:
     by_value = grouped((value, who) for who, value in said.items())
     places = {who: place for place, who in enumerate(said)}
     return sorted(by_value.items(), key=lambda item: (-len(item[1]), places[item[1][0]]))
-
-
-def size(number: float) -> str:
-    """`812 MB`, `1.2 GB`: as disks and networks count."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= factor:
-            return f"{number / factor:.{0 if number >= 100 * factor else 1}f} {unit}"
-    return f"{number:.0f} bytes"

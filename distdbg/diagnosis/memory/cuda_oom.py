@@ -10,7 +10,7 @@ from distdbg.diagnosis.failures.findings import failure_findings
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.memory._on_device import kept_on_device
-from distdbg.diagnosis.memory._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
+from distdbg.diagnosis.memory._snapshots import LOWERS, holders_words, kinds_words, stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import MemoryAnswer, Moment, OomVerdict, gib
@@ -18,7 +18,7 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 
-@rule("cuda-oom", of_failures=True)
+@rule("cuda-oom", of_failures=True, needs=("failure.cuda-oom", "snapshots"))
 def cuda_oom(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error.
 
@@ -151,7 +151,7 @@ def _confidence(answer: MemoryAnswer, oom: OomVerdict) -> Confidence:
         return "certain"
     if oom.verdict == "limited" and oom.device_free < oom.needed:
         return "likely"
-    return "likely" if overflowed(answer) or oom.by < thresholds.SPARE * oom.request else "certain"
+    return "likely" if answer.overflowed or oom.by < thresholds.SPARE * oom.request else "certain"
 
 
 def _figures(oom: OomVerdict) -> str:
