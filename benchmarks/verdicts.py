@@ -32,7 +32,7 @@ FOLDERS = {
     "dies": (*_FOUR_RANKS, "--worker-side", "on"),
     "dies_desync": (*_FOUR_RANKS, "--worker-side", "on"),
     "healthy": (*_FOUR_RANKS, "--worker-side", "on"),
-    "healthy_slow": ("--nproc-per-node", "2"),
+    "healthy_slow": _FOUR_RANKS,
     "hangs": (*_FOUR_RANKS, *_ENDS_SOON),
     "memory": ("--memory", "--nproc-per-node", "1"),
 }
