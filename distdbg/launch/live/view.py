@@ -12,7 +12,6 @@ from distdbg.launch.live.state import RankState, RunState
 from distdbg.model import fold_ranks
 from distdbg.plain_text import clean
 from distdbg.terminal import is_behind, unguarded
-from distdbg.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -149,7 +148,7 @@ def summary(state: RunState) -> str:
     counts = [f"{len(state.with_state(s))} {s}" for s in _STYLE if state.with_state(s)]
     if not counts:
         return "starting"
-    words = [f"{counted(len(state.ranks), 'rank')}: {', '.join(counts)}"]
+    words = [f"{len(state.ranks)} rank{'s' * (len(state.ranks) != 1)}: {', '.join(counts)}"]
     if state.step is not None:
         words.append(f"step {state.step}")
     if state.rate:
