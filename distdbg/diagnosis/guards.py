@@ -9,6 +9,7 @@ from typing import Any
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import Rule
+from distdbg.evidence.jsonl import finite
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import Citation, Confidence, Finding, Severity, grouped
@@ -74,7 +75,8 @@ class _Word:
     def __format__(self, spec: str) -> str:
         if isinstance(self.value, list):
             return ", ".join(map(str, self.value))
-        return format(self.value, spec) if isinstance(self.value, (int, float)) else str(self.value)
+        is_number = isinstance(self.value, float) or finite(self.value) is not None
+        return format(self.value, spec) if is_number else str(self.value)
 
 
 class _Words(dict[str, _Word]):

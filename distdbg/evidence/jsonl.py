@@ -85,6 +85,11 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
     return float(value) if (kind is int or kind is float) and abs(value) < 1e300 else None  # type: ignore[arg-type]
 
 
+def finite(value: object) -> float | None:
+    """As `number`, of an item of a list."""
+    return number({"": value}, "")
+
+
 def integer(record: Mapping[str, Any], name: str) -> int | None:
     """A whole number of 64 bits under `name`, else None."""
     value = number(record, name)

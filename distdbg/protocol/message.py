@@ -55,6 +55,27 @@ _CHECKS: dict[str, Callable[[object], bool]] = {
 }
 
 
+#: What the items of a list, or the values of an object, may be. Names of numbers are text in JSON.
+_ITEM_CHECKS: dict[str, Callable[[object], bool]] = {
+    "int": _is_whole,
+    "str": _CHECKS["str"],
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "Mapping[str, object]": _CHECKS["Mapping"],
+    "Sequence[object]": _CHECKS["Sequence"],
+}
+
+
+def _check_of(kind: str) -> Callable[[object], bool]:
+    """Whether a value is of an annotation's type, with its items."""
+    name, _, inner = kind.removesuffix(" | None").partition("[")
+    of_items = _ITEM_CHECKS.get(inner[:-1].removeprefix("str, ").removeprefix("int, "))
+    if of_items is None:
+        return _CHECKS[name]
+    if name == "Sequence":
+        return lambda value: isinstance(value, list) and all(map(of_items, value))
+    return lambda value: isinstance(value, dict) and all(map(of_items, value.values()))
+
+
 class Lost:
     """`what` is not known, `because`. `decisive`: without it "nothing found" cannot be trusted."""
 
@@ -108,7 +129,7 @@ class Message:
             return
         cls.spec, cls.types = Spec(name, **spec), dict(cls.__annotations__)
         cls._plan = tuple(
-            (field, _CHECKS[kind.removesuffix(" | None").partition("[")[0]], _empty(kind), cls._default(field))
+            (field, _check_of(kind), _empty(kind), cls._default(field))
             for field, kind in cls.types.items()
             if field != "more"
         )

@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import quantiles
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, number
+from distdbg.evidence.jsonl import finite, integer, number
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Unknown
 from distdbg.wording import counted, name_ranks
@@ -194,7 +194,7 @@ def _places(run: RunEvidence, guard: str, reason: str) -> tuple[CompiledLine, ..
 def _speed(run: RunEvidence) -> Speed | None:
     for fact in _facts(run, "compile"):
         step_ms = fact.fields.get("step_ms")
-        times = [float(t) for t in step_ms if isinstance(t, (int, float))] if isinstance(step_ms, list) else []
+        times = [t for t in map(finite, step_ms) if t is not None] if isinstance(step_ms, list) else []
         if len(times) >= _FEWEST:
             low, middle, high = quantiles(times, n=4, method="inclusive")
             return Speed(len(times), round(low, 4), round(middle, 4), round(high, 4))

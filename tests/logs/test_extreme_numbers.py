@@ -10,6 +10,7 @@ import pytest
 from distdbg.collect.runs.explaining import load
 from distdbg.diagnosis.verdict import build_report
 from distdbg.errors import DistdbgError
+from distdbg.evidence.logs import job
 from distdbg.evidence.logs.prefixes import epoch
 from distdbg.model import is_plausible_time
 from distdbg.report.json_form import JsonRenderer
@@ -83,3 +84,13 @@ def test_digits_that_are_no_numbers(tmp_path, text):
     """A superscript two is a digit of Unicode, and int() and float() refuse it."""
     (tmp_path / "job.log").write_text(f"{text}\n")
     load([tmp_path / "job.log"])
+
+
+def test_many_exits_look_at_each_line_once(tmp_path, monkeypatch):
+    """5 MB of srun's messages took two minutes."""
+    looked = []
+    monkeypatch.setattr(job, "is_progress", lambda text: looked.append(text) or False)
+    lines = [f"srun: error: node{n}: task {n}: Killed" for n in range(3000)]
+    (tmp_path / "slurm.out").write_text("\n".join(lines) + "\n")
+    load([tmp_path / "slurm.out"])
+    assert 0 < len(looked) <= 3000

@@ -211,3 +211,19 @@ def test_a_message_without_its_fields_cannot_be_made() -> None:
 def test_what_is_not_registered_is_no_failure() -> None:
     for record in ({}, {"event": 3}, {"event": "who-knows"}, {"event": []}, {"op": "fact", "kind": []}, {"op": {}}):
         assert events.failure_of(record) is None and facts.failure_of(record) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "good", "bad"),
+    [
+        (agent_events.GpuXid, "ranks", [1, 2], [1, [2]]),
+        (agent_events.GpuXid, "ranks", [], [2**70]),
+        (agent_events.AgentStarted, "argv", ["a"], ["a", None]),
+        (agent_events.Reached, "why_not", {"a": None, "b": "x"}, {"a": 1}),
+        (agent_events.AttemptStarted, "ranks", {"0": 0}, {"0": "0"}),
+    ],
+)
+def test_a_list_or_object_with_an_item_of_another_type_counts_as_missing(kind, field, good, bad):
+    record = {"xid": 1, "uuid": "", "attempt": 1}
+    assert getattr(kind.from_record({**record, field: good}), field) == good
+    assert getattr(kind.from_record({**record, field: bad}), field) in ([], {})

@@ -87,7 +87,8 @@ def source_folders(job: object) -> tuple[Path, ...]:
     cwd, program = fields.get("cwd"), fields.get("program")
     if not isinstance(cwd, str):
         return ()
-    scripts = [word for word in program or () if isinstance(word, str) and word.endswith(".py")]
+    words = program if isinstance(program, list) else ()
+    scripts = [word for word in words if isinstance(word, str) and word.endswith(".py")]
     return (*((Path(cwd) / script).parent for script in scripts[:1]), Path(cwd))
 
 
@@ -185,6 +186,7 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
     """
     splitter, trace, unknown = TraceSplitter(), ProfileTrace(), []
     try:
+        written = path.stat().st_mtime
         for piece in pieces(path):
             for event in splitter.feed(piece):
                 trace.add(event)
@@ -208,7 +210,7 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
         raise TraceUnreadable(_why_nothing(splitter, trace))
     if (merged := processes(trace)) > 1:
         raise TraceUnreadable(f"it is the merged trace of {merged} processes: name the traces of the ranks")
-    sources = Sources((*folders, path.absolute().parent, Path.cwd()), path.stat().st_mtime)
+    sources = Sources((*folders, path.absolute().parent, Path.cwd()), written)
     profile = digest(trace, splitter.header, name, rank_that_is_said(name), sources.lines)
     return replace(profile, unknown=(*unknown, *profile.unknown))
 

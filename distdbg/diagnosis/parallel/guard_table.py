@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from distdbg.diagnosis.guards import Facts, GuardRow, by_place, facts, guard_finding, guard_rules, place
 from distdbg.diagnosis.rules import rule
+from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding
 
@@ -135,9 +136,9 @@ def full_state_dict_gather(evidence: RunEvidence) -> Iterator[Finding]:
 def checkpoint_race(evidence: RunEvidence) -> Iterator[Finding]:
     """Several ranks of a host wrote one file (path and inode) at the same step."""
     host = {rank.rank: rank.host for rank in evidence.ranks}
-    same: dict[tuple[object, ...], dict[int, GuardFact]] = {}
+    same: dict[tuple[str | None, str, str, int | None], dict[int, GuardFact]] = {}
     for fact in facts(evidence, "checkpoint-race"):
-        key = host.get(fact.rank), fact.fields.get("path"), str(fact.fields.get("inode")), fact.step
+        key = host.get(fact.rank), str(fact.fields.get("path")), str(fact.fields.get("inode")), fact.step
         same.setdefault(key, {}).setdefault(fact.rank, fact)
     lines = set()
     for (_, path, _, step), by_rank in same.items():
@@ -147,7 +148,7 @@ def checkpoint_race(evidence: RunEvidence) -> Iterator[Finding]:
         lines.add(found[0].where)
         summary = f"{len(found)} ranks write {path} at {place(found[0])}"
         if found[0].fields.get("kept"):
-            last = f"{str(path).rpartition('/')[2]}.rank{max(by_rank):05d}"
+            last = f"{path.rpartition('/')[2]}.rank{max(by_rank):05d}"
             summary += f"; rank {min(by_rank)} kept the name"
             cause = f"All wrote at step {step}. The files of the other ranks have their rank in the name ({last})."
         else:
@@ -157,8 +158,9 @@ def checkpoint_race(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _when(found: Facts) -> str:
     """Whether the ranks wrote at the same time; empty where a fact does not say when it ended."""
-    if not all(fact.fields.get("ended") for fact in found):
+    times = [(number(fact.fields, "began") or 0.0, number(fact.fields, "ended")) for fact in found]
+    spans = sorted((began, ended) for began, ended in times if ended)
+    if len(spans) < len(times):
         return ""
-    spans = sorted((fact.fields.get("began") or 0, fact.fields["ended"]) for fact in found)
     overlap = any(later[0] < earlier[1] for earlier, later in pairwise(spans))
     return ", at the same time" if overlap else ", one after the other in this run"

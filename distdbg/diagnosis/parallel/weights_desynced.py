@@ -40,7 +40,7 @@ def _differ(sums: dict[int, tuple[tuple[str, str], ...]], number: int) -> bool:
 def _equal_at_start(found: Facts, number: int) -> bool:
     """Whether the ranks began with equal values. DDP sees to that, and its facts do not give them."""
     starts = [fact.fields.get("start") for fact in found]
-    known = [start[number] for start in starts if isinstance(start, list) and number < len(start)]
+    known = [str(start[number]) for start in starts if isinstance(start, list) and number < len(start)]
     return not any(starts) or (len(known) == len(starts) and len(set(known)) == 1)
 
 

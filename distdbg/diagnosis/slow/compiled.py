@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.guards import by_place, facts, guard_finding, place
 from distdbg.diagnosis.rules import rule
+from distdbg.evidence.jsonl import integer
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding
 from distdbg.wording import counted
@@ -18,7 +19,7 @@ def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
     """torch.compile left a function at a line of the user's, and went on behind it."""
     for found in by_place(facts(evidence, "graph-break")):
         fields = found[0].fields
-        count = max(int(fact.fields.get("count") or 1) for fact in found)
+        count = max(integer(fact.fields, "count") or 1 for fact in found)
         what, _, explanation = str(fields.get("reason")).partition(" Explanation: ")
         why = [explanation, f"torch's hint: {fields['hint']}" if fields.get("hint") else "",
                f"Seen in {counted(count, 'compilation')}"]  # fmt: skip
@@ -44,7 +45,7 @@ def recompile(evidence: RunEvidence) -> Iterable[Finding]:
         guards: dict[str, int] = {}
         for fact in found:
             guard = str(fact.fields.get("guard_failed"))
-            guards[guard] = max(guards.get(guard, 0), int(fact.fields.get("count") or 1))
+            guards[guard] = max(guards.get(guard, 0), integer(fact.fields, "count") or 1)
         worst, count = max(guards, key=lambda guard: guards[guard]), sum(guards.values())
         limit = found[0].fields.get("limit")
         gave_up = any(fact.fields.get("gave_up") for fact in found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from distdbg.diagnosis.guards import GuardRow, alike, by_place, facts, guard_finding, guard_rules, place
 from distdbg.diagnosis.rules import rule
@@ -177,7 +177,7 @@ def data_not_sharded(evidence: RunEvidence) -> Iterator[Finding]:
     for found in alike(facts(evidence, "data-not-sharded"), "batch", "batches", "part"):
         fields = found[0].fields
         samplers = fields.get("samplers")
-        names = " over ".join(samplers) if isinstance(samplers, list) else "its sampler"
+        names = " over ".join(map(str, samplers)) if isinstance(samplers, list) else "its sampler"
         # With a DistributedSampler the entry's remedy, to use one, does not help.
         remedy = (
             "Create the DistributedSampler after init_process_group, without num_replicas and rank; or give it the "
@@ -215,9 +215,7 @@ def layer_rates_mixed(evidence: RunEvidence) -> Iterator[Finding]:
     """`layers` of the fact: [name, [learning rate, …]] of each layer that breaks the order."""
     for found in by_place(facts(evidence, "layer-rates-mixed")):
         fields = found[0].fields
-        layers = "; ".join(
-            f"{name} has {' and '.join(f'{rate:g}' for rate in rates)}" for name, rates in fields.get("layers") or ()
-        )
+        layers = "; ".join(f"{name} has {' and '.join(rates)}" for name, rates in _layer_rates(fields))
         yield guard_finding(
             evidence,
             "layer-rates-mixed",
@@ -227,3 +225,10 @@ def layer_rates_mixed(evidence: RunEvidence) -> Iterator[Finding]:
             "The rates of all other layers rise, or fall, from one layer to the next.",
             confidence="likely",
         )
+
+
+def _layer_rates(fields: Mapping[str, object]) -> Iterator[tuple[str, list[str]]]:
+    layers = fields.get("layers")
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, list) and len(layer) == 2 and isinstance(layer[1], list):
+            yield str(layer[0]), [f"{rate:g}" for rate in layer[1] if isinstance(rate, float)]

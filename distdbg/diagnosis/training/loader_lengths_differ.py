@@ -10,6 +10,7 @@ from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.divergence_record import Kind
 from distdbg.diagnosis.waits.hang import hang_of
+from distdbg.evidence.jsonl import integer
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, grouped
 from distdbg.wording import name_ranks
@@ -57,7 +58,7 @@ def _ends_in_a_hang(evidence: RunEvidence) -> bool:
 def _passes(evidence: RunEvidence) -> Iterable[_Pass]:
     found: dict[tuple[object, ...], _Pass] = {}
     for fact in facts(evidence, "loader-lengths-differ"):
-        one = found.setdefault((fact.where, fact.fields.get("number")), _Pass())
+        one = found.setdefault((fact.where, integer(fact.fields, "number")), _Pass())
         among, steps = fact.fields.get("among"), fact.fields.get("steps")
         if isinstance(among, list) and fact.rank in among:
             one.begins[fact.rank] = fact

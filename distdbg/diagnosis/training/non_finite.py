@@ -69,7 +69,8 @@ def _model(one: GuardFact, found: Facts) -> str:
     if other.step != one.step:
         return (f", without the model: that was left to rank {rank}, which saved it at step {other.step}, with other "
                 "weights. `distdbg replay` refuses that.")  # fmt: skip
-    if not {"state.pt", "model.pkl"} <= set(other.fields["dump"].get("files") or ()):
+    files = other.fields["dump"].get("files")
+    if not isinstance(files, list) or "state.pt" not in files or "model.pkl" not in files:
         return f", without the model: rank {rank}, to which that was left, could not save it. It cannot be run again."
     return f", and the model in {_folder(other)}: `distdbg replay` runs it again."
 
@@ -151,7 +152,8 @@ def _kinds(fields: Mapping[str, Any]) -> str:
 
 def _figures(tensor: Mapping[str, Any]) -> str:
     """`float32[8, 4], 3 NaN, 1 inf of 32, 2 zeros, finite from -1.5 to 0.25, mean 0.1`."""
-    shape = ", ".join(str(size) for size in tensor.get("shape", ()))
+    sizes = tensor.get("shape")
+    shape = ", ".join(map(str, sizes)) if isinstance(sizes, list) else ""
     bad = [f"{tensor[key]} {word}" for key, word in _BAD_VALUES.items() if tensor.get(key)]
     words = [f"{tensor.get('dtype')}[{shape}]", f"{', '.join(bad)} of {tensor.get('count')}" if bad else "all finite"]
     if tensor.get("zeros"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distdbg.evidence.dump import Look, RankDump
-from distdbg.evidence.jsonl import number
+from distdbg.evidence.jsonl import finite, number
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.model import is_plausible_time
 from distdbg.protocol.dump import PageReading
@@ -65,7 +65,7 @@ def shift_record(record: dict[str, Any], ahead_s: float) -> dict[str, Any]:
 
 def _shift_message(message: object, ahead_s: float) -> object:
     match message:
-        case [str(text), int() | float() as t]:
+        case [str(text), value] if (t := finite(value)) is not None:
             return [text, t - ahead_s]
     return message
 

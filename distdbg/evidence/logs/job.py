@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 from distdbg.evidence.logs.assembly import Assembly, JobLogs, LogFile
@@ -31,7 +32,9 @@ class LogReader:
         lines = parsed_lines(kept.kept(), name.local_rank)
         file = LogFile(path, lines, name, exits_in(lines))
         file.times = [(line.number, line.facts.t) for line in lines if line.facts.t is not None]
-        file.exits = [one for one in file.exits if not _lived_on(lines, one.line)]
+        steps = [line.number for line in lines if is_progress(line.text)] if file.exits else []
+        # So many steps of training follow a line that the job was started again, or did not mind.
+        file.exits = [one for one in file.exits if len(steps) - bisect_right(steps, one.line) < LIVED_LONG]
         self._files.append(file)
         self._lines += kept.lines
         self._bytes += kept.size
@@ -131,8 +134,3 @@ def _against(host: str, its: Events, reference: Events) -> HostClock:
     spread = max(middle - ahead[0], ahead[-1] - middle)
     known = spread <= _MOST_SPREAD
     return HostClock(host, middle if known else None, spread if known else None, len(common))
-
-
-def _lived_on(lines: Sequence[ParsedLine], at: int) -> bool:
-    """So many steps of training follow a line that the job was started again, or did not mind."""
-    return sum(1 for line in lines if line.number > at and is_progress(line.text)) >= LIVED_LONG

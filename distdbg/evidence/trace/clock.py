@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from distdbg.evidence.jsonl import integer
+from distdbg.evidence.jsonl import inner, integer, number, text
 from distdbg.evidence.trace.marks import step_of
 
 #: Those in which everybody waits for everybody, as torch names them on the CPU, and NCCL its kernels.
@@ -75,31 +75,31 @@ class Collectives:
         name = event.get("name")
         if event.get("ph") != "X" or not isinstance(name, str):
             return
-        if event.get("cat") in _LAUNCHES:
+        if text(event, "cat") in _LAUNCHES:
             self._launch(event)
             return
         step = step_of(name)
         op = _OP.match(name) if step is None else None
         if step is None and op is None:
             return
-        begun = float(event.get("ts", 0)) + self.shift_us
-        ended = begun + float(event.get("dur", 0))
+        begun = (number(event, "ts") or 0.0) + self.shift_us
+        ended = begun + (number(event, "dur") or 0.0)
         if step is not None:
             self._steps.append((ended, step))
         elif op is not None and event.get("cat") != "python_function":
-            args = event.get("args") or {}
+            args = inner(event, "args")
             about = tuple(str(args.get(key, "")) for key in _GROUP)
             which = op.group(1).lower().replace("_", ""), about
             on_gpu = name.lower().startswith("nccl")
             launched = integer(args, "correlation") or 0 if on_gpu else None
-            number = integer(args, _NUMBER) if args.get(_GROUP_NAME) else None
-            self._calls.append(TimedCollective(begun, ended, which, launched, None if number == -1 else number))
+            sequence = integer(args, _NUMBER) if args.get(_GROUP_NAME) else None
+            self._calls.append(TimedCollective(begun, ended, which, launched, None if sequence == -1 else sequence))
 
     def _launch(self, event: Mapping[str, Any]) -> None:
-        correlation = integer(event.get("args") or {}, "correlation") or 0
+        correlation = integer(inner(event, "args"), "correlation") or 0
         if 0 < correlation < _MOST_CORRELATION:
             self._correlations.append(correlation)
-            self._launched.append(float(event.get("ts", 0)) + self.shift_us)
+            self._launched.append((number(event, "ts") or 0.0) + self.shift_us)
 
     def by_place(self) -> dict[Hashable, list[TimedCollective]]:
         """Collectives by a key that is the same on all ranks: the number in its group, or the step of the host's call.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.jsonl import finite, integer, number, text
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 _MOST_LAYERS = 100_000
@@ -80,7 +80,8 @@ def _sample(number_of_line: int, line: Mapping[str, Any], layers: int) -> Gradie
 
 
 def _figure(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Infinite norms and those that are not a number are what a reader looks for."""
+    return value if isinstance(value, float) else finite(value)
 
 
 def _words(value: object) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _next_step(attempt: Attempt, now: float) -> int:
         records, _ = jsonl.objects(read_end(files.metrics, _MOST_METRICS).text)
         for _, record in records[-1:]:
             age = max(now - (jsonl.number(record, "t") or now), 0) + _HEARD_WITHIN_S
-            for rank in (r for r in record.get("ranks") or () if isinstance(r, dict)):
+            for rank in jsonl.dicts(record.get("ranks")):
                 step, rate = jsonl.integer(rank, "step") or 0, jsonl.number(rank, "rate") or 0
                 first = max(first, step + 1 + int(rate * age * _FASTER))
     return first

@@ -117,3 +117,12 @@ def test_the_error_is_said_in_words():
     assert words([one]).startswith("one host, one clock")
     assert words([one, HostClock("b", 9.0, 61.2)]).startswith("clock error up to 61 us between hosts")
     assert words([one, HostClock("b", None, because="x")]).startswith("clock error unknown")
+
+
+@pytest.mark.parametrize("value", [None, "1", [], {}, 10**400, float("nan")])
+def test_events_with_fields_of_other_types_stop_no_comparison(value):
+    ranks = traces(3_700.0)
+    for event in ({"ph": "X", "name": "gloo:all_reduce"}, {"ph": "X", "name": "x", "cat": "cuda_runtime"}, {"ph": "X"}):
+        for field in ("ts", "dur", "args", "cat", "name"):
+            ranks[0].see({**event, field: value})
+    assert host_clock("b", *ranks).offset_us is not None
