@@ -109,7 +109,8 @@ class RemoteNodes(Nodes):
             self._selector.register(running.wire, selectors.EVENT_READ, partial(self._hear, running))
         try:
             self._wait_for_all()
-            for sentence in judged(self._start.run, self._start.plan.place.on, self._looked()):
+            write = self._start.journal.write_whole
+            for sentence in judged(self._start.run, self._start.plan.place.on, self._looked(), write=write):
                 self._start.say(sentence)
             request = self._orders(*self._find_meeting())
         except CannotStart:
@@ -125,7 +126,8 @@ class RemoteNodes(Nodes):
 
     def _record_looks(self) -> None:
         missing = [agent.host for agent in self._agents.values() if agent.here is None]
-        record_looks(self._start.run, self._start.plan.place.on, self._looked(), missing)
+        write = self._start.journal.write_whole
+        record_looks(self._start.run, self._start.plan.place.on, self._looked(), missing, write=write)
         self._recorded = time.monotonic()
 
     def _orders(self, first: str, port: int) -> StartAgent:

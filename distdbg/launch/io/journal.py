@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from pathlib import Path
 
 from distdbg.launch.io.disk import DiskWriter
 from distdbg.protocol.launcher_events import AttemptBegun
@@ -33,6 +34,10 @@ class Journal:
         if number > self._attempt:
             self._attempt = number
             self.note(AttemptBegun(attempt=number))
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """Write another file of the launcher; a reader never sees half of it."""
+        self._disk.write_whole(path, data)
 
     def note(self, message: Event) -> None:
         self._disk.append(self._path, _line(message))

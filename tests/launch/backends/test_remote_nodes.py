@@ -3,10 +3,16 @@
 import json
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
-from distdbg.rundir import RUNS_FOLDER, list_runs
+from distdbg.launch.backends.remote_nodes import RemoteNodes
+from distdbg.launch.io.disk import DiskWriter
+from distdbg.launch.io.journal import Journal
+from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
+from tests.launch.file_systems import freezable_file_system
 
 #: Knows one host, on which it runs the command; another never starts, like a host whose Python loads for ever.
 SSH = """#!/bin/sh
@@ -44,3 +50,27 @@ def test_agents_that_do_not_come_up_are_named(tmp_path, monkeypatch):
         {"disk", "limits", "interfaces"}
     ]
     assert '"not-started"' in run.events.read_text() and not list(run.path.glob("attempts/1/ranks/*"))
+
+
+class Remote(RemoteNodes):
+    def _kill(self):
+        pass
+
+    _end_orphans = tell_all = _kill
+
+
+@pytest.mark.slow
+def test_frozen_disk_does_not_block_the_loop_when_preflight_is_recorded(tmp_path):
+    with freezable_file_system(tmp_path / "disk") as disk:
+        run, writer = RunDir(disk.path / "run"), DiskWriter()
+        run.path.mkdir()
+        plan = SimpleNamespace(place=SimpleNamespace(on="ssh"))
+        nodes = Remote(SimpleNamespace(run=run, plan=plan, journal=Journal(run, writer)), [], {})
+        disk.freeze()
+        loop = threading.Thread(target=nodes._record_looks, daemon=True)
+        loop.start()
+        loop.join(5)
+        was_blocked = loop.is_alive()
+        disk.thaw()
+        assert not was_blocked
+        assert writer.close(30) and json.loads(run.preflight.read_text())["on"] == "ssh"
