@@ -164,11 +164,11 @@ class MadeRun:
             if rank not in self.codes:
                 self.exits(rank, code, t=t, asked=asked, **fields)
 
-    def closes(self, torchrun=None, *, oom_after=0, kernel=(), kernel_because=""):
+    def closes(self, torchrun=None, *, oom_after=0, kernel=(), kernel_because="", own_pids=True):
         """The agents' last words; torchrun's code is 1 where a rank failed, unless it is given (by node too)."""
         failed = any(code != 0 for code in self.codes.values())
         for node in range(self.nodes):
-            self.event(node, "kernel", t=12, messages=list(kernel), because=kernel_because)
+            self.event(node, "kernel", t=12, messages=list(kernel), because=kernel_because, own_pids=own_pids)
             self.event(node, "cgroup", t=12, when="after", oom_kill=oom_after, limit=8 << 30)
             code = int(failed) if torchrun is None else torchrun[node] if isinstance(torchrun, dict) else torchrun
             self.event(node, "torchrun-exited", t=12, exit_code=code, reported={})

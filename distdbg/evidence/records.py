@@ -287,6 +287,7 @@ def node_record(
         torchrun_exit_code=exit_status(exited.fields()) if exited else None,
         cgroup=_cgroup(events, before),
         kernel=tuple(_kernel_messages(kernel.messages if kernel else (), begun)),
+        kernel_has_own_pids=kernel.own_pids if kernel else True,
         kernel_unknown_because=kernel.because if kernel else "the agent did not read them in time",
         memory=memory or NodeMemory(),
         courses=courses or {},

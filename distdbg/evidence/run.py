@@ -266,6 +266,8 @@ class NodeRecord:
     #: kernel messages since the start, as the agent could read them: (text, epoch seconds or None)
     kernel: tuple[tuple[str, float | None], ...] = ()
     kernel_unknown_because: str = ""
+    #: whether the pids in those messages are pids of the ranks' own pid namespace
+    kernel_has_own_pids: bool = True
     memory: NodeMemory = field(default_factory=NodeMemory)
     #: its ranks' figures over the whole run, by rank
     courses: Mapping[int, tuple[RankLook, ...]] = field(default_factory=dict)

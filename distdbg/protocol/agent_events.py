@@ -237,10 +237,12 @@ class Killing(Event, name="killing", by="agent"):
 
 
 class Kernel(Event, name="kernel", by="agent"):
-    """Messages of the kernel since the start. `because`: why there are none."""
+    """Messages of the kernel since the start. `because`: why there are none. `own_pids`: whether the kernel numbers the
+    processes of this node as the agent does; in a container it does not."""
 
     messages: Sequence[object]
     because: str
+    own_pids: bool = True
 
 
 class TorchrunExited(Event, name="torchrun-exited", by="agent"):

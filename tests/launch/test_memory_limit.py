@@ -44,11 +44,13 @@ def limited():
         group.rmdir()
 
 
-def test_the_rank_that_was_killed_at_the_limit_is_named(tmp_path, limited):
+@pytest.mark.parametrize("container", [(), ("unshare", "--pid", "--fork", "--mount-proc")], ids=["host", "container"])
+def test_the_rank_that_was_killed_at_the_limit_is_named(tmp_path, limited, container):
     (tmp_path / "train.py").write_text(GROWS)
-    within = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(limited), sys.executable]
+    within = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(limited), *container, sys.executable]
     done = run_command([*within, "-m", "distdbg", "launch", "--nproc-per-node", "2", "train.py"], tmp_path)
     assert done.code == 137, done
     first = json.loads(done.run.report_json.read_text())["findings"][0]
+    assert first["confidence"] == ("likely" if container else "certain"), first
     assert (first["id"], first["ranks"]) == ("host-oom", [1]), first
     assert "1.17 GiB" in first["cause"], first

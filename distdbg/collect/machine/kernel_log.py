@@ -6,10 +6,23 @@ import contextlib
 import os
 import re
 import time
+from pathlib import Path
 
 #: Only what explains a dead rank; other messages stay out of the run directory.
 _RELEVANT = re.compile(r"oom|Out of memory|Killed process|segfault|general protection|NVRM|Xid|traps:|MCE|I/O error")
 _MOST = 200
+
+
+#: The inode of the pid namespace that the machine starts with (PROC_PID_INIT_INO of include/linux/proc_ns.h).
+_FIRST_NAMESPACE = 0xEFFFFFFC
+
+
+def has_kernels_pids(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
+    """Whether this process is in the pid namespace by which the kernel's messages number processes."""
+    try:
+        return namespace.stat().st_ino == _FIRST_NAMESPACE
+    except OSError:
+        return False
 
 
 def kernel_messages(since: float) -> tuple[list[tuple[str, float]], str]:

@@ -37,7 +37,8 @@ def died(evidence: RunEvidence, rank: RankRecord, message: str) -> tuple[str, tu
     pids = [int(pid) for told in _PIDS.findall(message) for pid in told.replace(",", " ").split()[:64]]
     known = [child for child in children_of(evidence, rank) if child.pid in pids]
     node = evidence.node_of(rank)
-    kills = [kill for kill in memory_kills(node.kernel) if kill.pid in pids] if node else []
+    numbered = memory_kills(node.kernel) if node and node.kernel_has_own_pids else []
+    kills = [kill for kill in numbered if kill.pid in pids]
     cited = tuple(
         Citation(node.events_path, Kernel.last_line(node.events), "kernel message", kill.text)
         for kill in kills[:1]

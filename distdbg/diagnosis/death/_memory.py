@@ -36,7 +36,7 @@ def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemor
         return None
     kills = memory_kills(node.kernel)
     for kill in kills:
-        if kill.pid == failure.rank.pid:
+        if kill.pid == failure.rank.pid and node.kernel_has_own_pids:
             whose = "its control group" if kill.cgroup else "the machine"
             citation = Citation(node.events_path, Kernel.last_line(node.events), "kernel message", kill.text)
             return OutOfMemory("certain", f"the kernel killed it because {whose} had no memory left", citation)
@@ -44,23 +44,29 @@ def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemor
     if rise <= 0:
         return _by_slurm(evidence, failure.rank, node)
     named = kills if len(kills) >= rise else []
-    if named and not any(_may_be(kill, failure.rank, evidence) for kill in named):
+    if named and not any(_may_be(kill, failure.rank, evidence, node) for kill in named):
         return None
     before, after = node.cgroup["oom_kill"]
     how = f"the kernel's count of memory kills in its control group rose from {before} to {after}"
     if named:
-        how += f", of {_whom(named)} by its messages: another process, unless it numbers this one so"
+        how += f", of {_whom(named)} by its messages: " + (
+            "another process, unless it numbers this one so"
+            if node.kernel_has_own_pids
+            else "it numbers the processes of this container otherwise"
+        )
     citation = Citation(node.events_path, Cgroup.last_line(node.events), "oom_kill", f"oom_kill: {before} -> {after}")
     enough = len(_killed(evidence, node)) <= rise
-    return OutOfMemory("likely" if enough and not named else "possible", how, citation)
+    certain_enough = enough and (not named or not node.kernel_has_own_pids)
+    return OutOfMemory("likely" if certain_enough else "possible", how, citation)
 
 
-def _may_be(kill: MemoryKill, rank: RankRecord, evidence: RunEvidence) -> bool:
+def _may_be(kill: MemoryKill, rank: RankRecord, evidence: RunEvidence, node: NodeRecord) -> bool:
     """Whether a kill of another pid may have been this rank's, whose pid a container numbers otherwise.
 
     It is not where it was a loader's worker, where the rank ended long after it or before, or where the pid is known.
     """
-    known = {other.pid for other in evidence.ranks if other.node_rank == rank.node_rank}
+    ranks = evidence.ranks if node.kernel_has_own_pids else ()
+    known = {other.pid for other in ranks if other.node_rank == rank.node_rank}
     ended = None if kill.t is None or rank.ended is None else rank.ended - kill.t
     timely = ended is None or -1.0 <= ended <= _GONE_WITHIN
     return timely and kill.pid not in known and not kill.name.startswith("pt_data_")
@@ -138,8 +144,10 @@ def why_not_known(node: NodeRecord | None) -> str:
     if node.kernel_unknown_because:
         kernel = f"the kernel's messages are not known ({node.kernel_unknown_because})"
     elif kills:
-        kernel = (f"the kernel's messages name a memory kill of {_whom(kills)} and none with this process's pid, "
-                  "which in a container is not the kernel's")  # fmt: skip
+        none = "and none with this process's pid, which in a container is not the kernel's"
+        otherwise = "and number the processes of this container otherwise"
+        kernel = (f"the kernel's messages name a memory kill of {_whom(kills)} "
+                  f"{none if node.kernel_has_own_pids else otherwise}")  # fmt: skip
     counter = "the count of memory kills in its agent's control group"
     match node.cgroup.get("oom_kill"):
         case [int(before), int(after)]:

@@ -27,6 +27,8 @@ from distdbg.model import Citation, Unknown
 _MOST_TAIL = 64 << 10
 #: A launcher ends the other processes with these after one has failed; a person or a terminal ends all.
 _ORDERED = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+#: Exit codes of a process that may have been killed, as torchrun and as a shell or Kubernetes report them.
+_KILLED = (None, -signal.SIGKILL, 128 + signal.SIGKILL)
 #: Known message of the heartbeat monitor, which ends a process whose watchdog is stuck.
 _WATCHDOG_STUCK = "nccl-watchdog-stuck"
 #: Known messages that `nic-fault` reads from NCCL's own lines, from all of them together.
@@ -299,8 +301,9 @@ class Assembly:
             only.nccl, only.nccl_tail, only.nccl_path = said[0].nccl, said[0].nccl_tail, said[0].nccl_path
 
     def _give_to_killed(self) -> None:
-        """The kernel says the pid of whom it killed for memory."""
-        by_pid: dict[int | None, LoggedProcess] = {p.pid: p for p in self._ranks.values() if p.pid is not None}
+        """The kernel says the pid of whom it killed for memory. In a container the same number may be another process."""
+        killed = (p for p in self._ranks.values() if p.pid is not None and p.exit_code in _KILLED)
+        by_pid: dict[int | None, LoggedProcess] = {process.pid: process for process in killed}
         for process in self._unattributed:
             kept: list[ExceptionFact] = []
             for fact in process.exceptions:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
-from distdbg.collect.machine.kernel_log import kernel_messages
+from distdbg.collect.machine.kernel_log import has_kernels_pids, kernel_messages
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
@@ -58,7 +58,7 @@ class AttemptBounds:
 
     def end(self, *, failed: bool) -> None:
         messages, because = kernel_messages(self._since) if failed else ([], "not asked: nothing failed")
-        self._node.event(events.Kernel(messages=messages, because=because))
+        self._node.event(events.Kernel(messages=messages, because=because, own_pids=has_kernels_pids()))
         self._node.event(events.Cgroup(when="after", more=memory_counters()))
 
 

@@ -342,6 +342,24 @@ def test_host_oom_by_the_kernels_message(run):
     assert report.findings[0].confidence == "certain"
 
 
+def test_pid_of_another_namespace_names_no_rank(run):
+    """In a container, the kernel's process 1003 is not the container's."""
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    message = (OTHER.format(1003, "python"), run.t0 + 8.9)
+    root = run.closes(kernel=[message], own_pids=False).report().findings[0]
+    assert (root.id, root.ranks) == ("rank-killed", (3,)) and "number the processes of this container" in root.cause
+
+
+@pytest.mark.parametrize("pid", [1003, 1002, 48211])
+def test_in_a_container_the_counter_decides(run, pid):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    message = (OTHER.format(pid, "python"), run.t0 + 8.9)
+    root = run.closes(oom_after=1, kernel=[message], own_pids=False).report().findings[0]
+    assert (root.id, root.confidence, root.ranks) == ("host-oom", "likely", (3,))
+
+
 def test_host_oom_by_the_counter_is_likely(run):
     run.exits(3, -9, t=9.0)
     run.rest(-15, t=11.0, asked=9.5)
