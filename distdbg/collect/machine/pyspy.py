@@ -186,6 +186,15 @@ def probe(pid: int) -> dict[str, Any]:
     return found
 
 
+def why_not_paused(pid: int) -> str:
+    """Why py-spy may not stop a process to read its native frames, with the remedy; empty if nothing forbids it."""
+    tracer = procfs.status_value(pid, "TracerPid")
+    if tracer not in ("", "0"):
+        name = procfs.status_value(tracer, "Name") or "of another container"
+        return f"process {tracer} ({name}) traces it, and only one process may: end that one, or detach it"
+    return str(probe(pid)["because"])
+
+
 def _refusal(pid: int) -> int:
     """The kernel's errno, 0 where it would let us."""
     try:

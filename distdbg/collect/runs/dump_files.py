@@ -144,6 +144,8 @@ class _DumpReader:
         self._threads_read.clear()
         self._recorders_read.clear()
         native = next((look.native for look in looks if look.native is not None), None)
+        if native is not None and jsonl.text(native, "kind") == NoStacks.REFUSED.value:
+            self.unknown.append(Unknown(f"the native frames of rank {rank}", jsonl.text(native, "failed")))
         return RankDump(
             rank=rank,
             pid=described.pid,

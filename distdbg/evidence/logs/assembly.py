@@ -301,7 +301,7 @@ class Assembly:
             only.nccl, only.nccl_tail, only.nccl_path = said[0].nccl, said[0].nccl_tail, said[0].nccl_path
 
     def _give_to_killed(self) -> None:
-        """The kernel says the pid of whom it killed for memory. In a container the same number may be another process."""
+        """Give memory kills to the process whose pid the kernel names, if it may have been killed."""
         killed = (p for p in self._ranks.values() if p.pid is not None and p.exit_code in _KILLED)
         by_pid: dict[int | None, LoggedProcess] = {process.pid: process for process in killed}
         for process in self._unattributed:

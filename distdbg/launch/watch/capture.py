@@ -65,6 +65,7 @@ from distdbg.protocol.dump import (
     CaptureRequest,
     CaptureTarget,
     NodePart,
+    NoStacks,
     PageReading,
     RankPart,
     collected,
@@ -271,7 +272,8 @@ class Capture:
         try:
             found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, values=self.request.values)
         except pyspy.PySpyFailed as error:
-            target.looks[-1]["native"] = failed(str(error))
+            refused = pyspy.why_not_paused(target.pid)
+            target.looks[-1]["native"] = failed(refused or str(error), NoStacks.REFUSED if refused else error.kind)
             return
         name = self._name(f"stacks/{target.rank:05d}.native.json", json.dumps(found))
         target.looks[-1]["native"] = {"file": name}

@@ -10,6 +10,7 @@ import pytest
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.process_look import look
+from distdbg.collect.runs.dump_files import load_dump
 from distdbg.launch.watch import capture
 from distdbg.protocol.dump import CaptureRequest
 from distdbg.rundir import list_runs
@@ -54,6 +55,32 @@ def job(tmp_path):
     yield pids
     process.terminate()
     assert process.wait(60) == 128 + 15
+
+
+TRACES = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+print(libc.ptrace(0x4206, int(sys.argv[1]), None, None), flush=True)  # PTRACE_SEIZE
+sys.stdin.read()
+"""
+
+
+def test_rank_that_another_process_traces_is_named_with_the_tracer(job, tmp_path):
+    targets = [{"rank": rank, "pid": pid, "stem": None} for rank, pid in sorted(job.items())]
+    request = {"folder": str(tmp_path / "dump"), "node_rank": 0, "host": "here", "looks": 1, "interval": 0.2,
+               "within": 60, "native": 1, "targets": targets}  # fmt: skip
+    line = [sys.executable, "-c", TRACES, str(job[SLEEPER])]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tracer:
+        if tracer.stdout.readline() != b"0\n":
+            pytest.skip("not possible here: a process may not trace another")
+        data = json.dumps(request).encode()
+        subprocess.run([sys.executable, Path(capture.__file__)], input=data, check=True, timeout=120)
+        (tmp_path / "dump" / "manifest.json").write_text(json.dumps({"world_size": 4}))
+        _, unknown = load_dump(tmp_path / "dump", "dump")
+        assert [item.what for item in unknown] == [f"the native frames of rank {SLEEPER}"], unknown
+        assert unknown[0].because.startswith(f"process {tracer.pid} (python"), unknown
+        tracer.stdin.close()
 
 
 def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
