@@ -21,7 +21,7 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown
 from distdbg.plain_text import shortened
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
-from distdbg.protocol.launcher_events import EndedHung, Launched, TimeUp
+from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Launched, TimeUp
 from distdbg.wording import name_ranks
 
 _LAUNCHER_LOST = "launcher-lost"
@@ -323,12 +323,17 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     ends += [evidence.dump.t] if evidence.dump is not None else []
     dumped = len(evidence.dump.ranks) if evidence.dump is not None else 0  # more where a launcher in a rank starts them
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
+    started = number(job, "started") or next((event.t for _, event in Launched.among(evidence.events)), None)
+    gone = AgentsGone.newest(evidence.events)
+    if evidence.clock_was_set:  # then only the launcher's own measurement is a duration
+        measured = started is not None and gone is not None and gone.seconds is not None
+        ends, times = [started + gone.seconds] if measured else [], []  # type: ignore[operator,union-attr]
     return {
         "id": evidence.run_id,
         "path": evidence.run_path,
         "name": job.get("name"),
         "argv": job.get("argv"),
-        "started": number(job, "started") or next((event.t for _, event in Launched.among(evidence.events)), None),
+        "started": started,
         "ended": max([*ends, *times], default=None),
         "attempt": evidence.attempt,
         "world_size": max(evidence.world_size or 0, len(evidence.ranks), dumped),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.evidence import jsonl
 from distdbg.evidence.memory.growth import NodeMemory, Point
 from distdbg.hidden_values import HiddenValues
-from distdbg.protocol.agent_events import Stopping
+from distdbg.protocol.agent_events import ClockSet, Stopping
 from distdbg.protocol.launcher_events import AgentsGone, Cancelled, Finished
 
 if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, and reads none of these
@@ -362,6 +362,11 @@ class RunEvidence:
         if self.launcher is None:
             return False
         return None if self.launcher.alive is None else not self.launcher.alive
+
+    @property
+    def clock_was_set(self) -> bool:
+        """Whether the clock of a node was set while the job ran, so that times before and after do not compare."""
+        return any(ClockSet.is_in(node.events) for node in self.nodes)
 
     @property
     def asked_to_end_at(self) -> float | None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ _REPORT_WITHIN_S = 60.0
 
 def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     """Start the plan's nodes here, follow them to the end, write and show the verdict; the job's exit code."""
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
     outlive_terminal()
     remember_secrets({v.name: v.value for node in plan.nodes for v in node.environment}, plan.program)
     disk = DiskWriter()
@@ -63,7 +65,13 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
         disk.close(5.0)
         raise
     fallback = EXIT_HUNG if hang.ended == "kill" else _fallback_code(nodes)
-    journal.note(AgentsGone(exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by))
+    journal.note(
+        AgentsGone(
+            exit_codes=[a.exit_code for a in nodes.agents],
+            cancelled_by=nodes.cancelled_by,
+            seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 3),
+        )
+    )
     because = "" if disk.flush(10.0) else "does not answer"
     if refused := disk.why_refused(run.events):  # nor do the agents' records tell how the ranks ended
         because = f"cannot be written ({refused})"

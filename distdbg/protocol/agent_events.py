@@ -32,6 +32,13 @@ class LogLost(Event, name="log-lost", by="agent", lost="{bytes} bytes of {stream
     because: str
 
 
+class ClockSet(
+    Event, name="clock-set", by="agent", lost="durations by the clock",
+    because="it was set by {by_s} s while the job ran",
+):  # fmt: skip
+    by_s: float | None
+
+
 class WriteRefused(Event, name="write-refused", by="agent", lost="{path}", because="{because}", only_if="at_end"):
     """The file system does not take a file of the run directory. It is tried again every second; with `at_end` it was
     refused to the end."""

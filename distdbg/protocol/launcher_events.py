@@ -205,8 +205,11 @@ class TimeUp(Event, name="time-up", by="launcher"):
 
 
 class AgentsGone(Event, name="agents-gone", by="launcher"):
+    """`seconds` from the launch on, measured by a clock that nobody sets."""
+
     exit_codes: Sequence[object]
     cancelled_by: str | None
+    seconds: float | None = None
 
 
 class Finished(Event, name="finished", by="launcher"):

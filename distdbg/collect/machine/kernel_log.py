@@ -26,7 +26,10 @@ def has_kernels_pids(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
 
 
 def kernel_messages(since: float) -> tuple[list[tuple[str, float]], str]:
-    """([(text, epoch seconds)], why unknown or ""). Reads /dev/kmsg without waiting; needs the right to."""
+    """([(text, epoch seconds)], why unknown or ""). Reads /dev/kmsg without waiting; needs the right to.
+
+    `since` is in seconds since the boot: the clock may be set meanwhile.
+    """
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -45,8 +48,8 @@ def kernel_messages(since: float) -> tuple[list[tuple[str, float]], str]:
                 return found, f"/dev/kmsg: {error.strerror}"
             head, _, text = record.decode("utf-8", "replace").partition(";")
             with contextlib.suppress(ValueError, IndexError):
-                when = int(head.split(",")[2]) / 1e6 + offset
+                when = int(head.split(",")[2]) / 1e6
                 # The kernel's clock and ours drift a little: a second of grace.
                 if when >= since - 1 and _RELEVANT.search(text):
-                    found.append((text.split("\n")[0], when))
+                    found.append((text.split("\n")[0], when + offset))
     return found[-_MOST:], ""

@@ -30,15 +30,15 @@ def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
         place = f" at {' and '.join(lines[:2])}" if lines else ""
         subject = f"{who(evidence, wait.waiting)} {plural('waits', wait.waiting)}"
         what = f"{wait.what}{hang.place_of((wait,))}"
-        words.append(f"{subject[:1].upper()}{subject[1:]} in {what}{place}{_age(hang, wait.since)}.")
+        words.append(f"{subject[:1].upper()}{subject[1:]} in {what}{place}{_age(evidence, hang, wait.since)}.")
     return " ".join(words[:4]) + (f" And {len(words) - 4} more waits." if len(words) > 4 else "")
 
 
-def _age(hang: Hang, when: float | None) -> str:
+def _age(evidence: RunEvidence, hang: Hang, when: float | None) -> str:
     if when is None or not hang.dump.t or when > hang.dump.t:
         return ""
     clock = time_of(when)
-    if not hang.dump.path:  # files that others collected do not say when
+    if not hang.dump.path or evidence.clock_was_set:  # files that others collected do not say when
         return f", since {clock}"
     return f", since {clock} ({hang.dump.t - when:.0f} s before the dump)"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
 from distdbg.collect.machine.kernel_log import has_kernels_pids, kernel_messages
+from distdbg.launch.agent.clock_watch import ClockWatch
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
@@ -50,10 +51,10 @@ class AttemptBounds:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._since = time.time()
+        self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def begin(self) -> None:
-        self._since = time.time()
+        self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._node.event(events.Cgroup(when="before", more=memory_counters()))
 
     def end(self, *, failed: bool) -> None:
@@ -88,6 +89,7 @@ class RankWatch:
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
+        self._clock = ClockWatch()
         self._progress = ProgressSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
@@ -204,6 +206,8 @@ class RankWatch:
             )
             self.gpus.start()
         self.report_refusal(at_end=False)
+        if set_by_s := self._clock.change():
+            self._node.event(events.ClockSet(by_s=round(set_by_s, 1)))
         metrics = [rank.metrics() for rank in self.ranks.values()]
         record = events.Metrics(ranks=metrics, more={}).record(time.time())
         if self._node.launcher is not None:
