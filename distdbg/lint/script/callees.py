@@ -67,6 +67,11 @@ class Callees:
         found = self._by_owner(function) if isinstance(function, ast.Attribute) else []
         return found or self._of_an_object(function)
 
+    def iterators(self, call: ast.Call) -> list[Function]:
+        """The methods that give the elements of an object that the call makes."""
+        made = self._values.class_named(call.func)
+        return [f for name in ("__iter__", "__next__") for f in self._methods(made, name)] if made is not None else []
+
     def _callbacks(self, call: ast.Call) -> Iterator[Function]:
         if last_word(call.func) in CALL_NOTHING:
             return

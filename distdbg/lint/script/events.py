@@ -197,8 +197,8 @@ class Events:
         if not isinstance(function, ast.Attribute):
             return None
         owner = function.value
-        if last == "backward":
-            return "backward"
+        if last == "backward":  # one of the project is followed to what it calls
+            return None if self.values.callees(call) else "backward"
         if last == "update" and (self.values.sites(owner, "scaler") or _SCALER.search(_last(owner))):
             return "update"
         if last == "step":

@@ -102,11 +102,11 @@ def _chain(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST]:
     below, outer = node, script.parents[node]
     while isinstance(outer, (ast.Attribute, ast.Subscript, ast.Call)) and below is not getattr(outer, "slice", None):
         if isinstance(outer, ast.Call) and below is not outer.func:
-            if last_word(outer.func) == "argmax":
+            if last_word(outer.func) in ENDS:  # `torch.argmax(x)`
                 return outer, outer
             if below not in outer.args[:1] or not _CARRY.match(last_word(outer.func)):
                 break
-        if isinstance(outer, ast.Attribute) and outer.attr in ENDS | {"argmax"}:
+        if isinstance(outer, ast.Attribute) and outer.attr in ENDS:
             return outer, outer
         below, outer = outer, script.parents[outer]
     return None, outer

@@ -45,6 +45,15 @@ def given_by(function: Function, call: ast.Call, name: str) -> ast.expr | None:
     return next((value for its, value in pairs if its == name), None)
 
 
+def parameter_of(function: Function, call: ast.Call, given: ast.expr) -> str:
+    """The name of the parameter that gets this argument of the call; empty if that is not in sight."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
+    if any(isinstance(v, ast.Starred) for v in call.args):
+        return ""
+    pairs = (*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords))
+    return next((name for name, value in pairs if name and value is given), "")
+
+
 def _defaults(function: Function) -> dict[str, object]:
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]

@@ -6,10 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from distdbg.lint.script.script import names_in
-
 #: methods and attributes that make data or numbers of a tensor: its graph ends there
-ENDS = frozenset(("item", "detach", "detach_", "data", "tolist"))
+ENDS = frozenset(("item", "detach", "detach_", "data", "tolist", "argmax"))
 #: words of what has no graph
 FREES = ENDS | frozenset((
     "numpy", "float", "int", "no_grad", "deepcopy", "len", "isnan",
@@ -48,20 +46,3 @@ def keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
         ) if any(map(is_name, (left, right), (name, name))):
             return (right if is_name(left, name) else left), target
     return None, None
-
-
-def carries(value: ast.expr, carrier: str) -> bool:
-    if names_in(value) & FREES:
-        return False
-    node = value
-    while isinstance(node, ast.BinOp):
-        if isinstance(node.right, ast.Name) and node.right.id == carrier:
-            return True
-        node = node.left
-    if isinstance(node, ast.Subscript):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id == carrier
-
-
-def factors(value: ast.expr) -> list[ast.expr]:
-    return [*factors(value.left), *factors(value.right)] if isinstance(value, ast.BinOp) else [value]

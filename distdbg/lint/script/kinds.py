@@ -33,7 +33,7 @@ _SAMPLER = re.compile(
 )
 #: f(x, …) stands for x
 WRAPPERS = frozenset((
-    "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
+    "tqdm", "trange", "enumerate", "iter", "next", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile",
     "track", "convert_sync_batchnorm", "DataParallel", "initialize", "unwrap_model", "MetricLogger",
     "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup", "setup_module",
     "setup_optimizers", "checkpoint_wrapper", "fully_shard", "DeviceLoader", "PrefetchLoader", "BatchSampler",

@@ -1,8 +1,8 @@
 """Find the samplers, loaders, models, optimizers, … that an expression may be, followed through the whole file.
 
 Every constructor that matters is a *site*. Sites flow along assignments, attributes of `self`, arguments, returned
-values, tuples and wrappers such as `tqdm` or `torch.compile`, always forwards: what a helper is called with does not
-mix with what others pass to it. Order is not looked at, so an answer is "may be".
+values, tuples, generators, iterators and wrappers such as `tqdm` or `torch.compile`, always forwards: what a helper is
+called with does not mix with what others pass to it. Order is not looked at, so an answer is "may be".
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class ValueFlow:
         for loop in script.all(ast.For, ast.AsyncFor):
             if isinstance(loop.target, ast.Name):
                 self._assign(loop.target, loop.iter)
-        for returned in script.all(ast.Return):
+        for returned in script.all(ast.Return, ast.Yield, ast.YieldFrom):
             self._return(returned)
         for (module, dotted), origin in script.links.items():
             # `from data import loader`: what the name stands for there it stands for here
@@ -307,7 +307,8 @@ class ValueFlow:
             for function in self._resolved.by_name(value):
                 self._edges["return", function, number].add(key)
 
-    def _return(self, node: ast.Return) -> None:
+    def _return(self, node: ast.Return | ast.Yield | ast.YieldFrom) -> None:
+        """What a function returns or yields: an element of a container or of a generator stands for all of it."""
         function = self.script.function_of(node)
         if function is None or node.value is None:
             return
@@ -400,6 +401,6 @@ class ValueFlow:
             todo.append(call.func.value)
         elif last == "prepare":
             todo += call.args
-        if kind != "instance":
-            for function in self._resolved.by_name(call):
-                yield ("return", function)
+        functions = self._resolved.iterators(call) if kind == "instance" else self._resolved.by_name(call)
+        for function in functions:
+            yield ("return", function)

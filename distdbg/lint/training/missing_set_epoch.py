@@ -12,14 +12,12 @@ from distdbg.lint.script.given import decided
 from distdbg.lint.script.insertions import insert_above
 from distdbg.lint.script.loaders import samplers_given
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.passes import repeats, restarts
-from distdbg.lint.script.script import Loop, Script, argument, is_constant, last_word, names_in
+from distdbg.lint.script.script import LOOPS, Loop, Script, argument, is_constant, last_word, names_in
 from distdbg.lint.script.words import RANK_WORDS
 
 _EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
 
 REAL_MISTAKES = 30
-#: without these words there is nothing to check
 NEEDS = (re.compile(r"DistributedSampler|loader|(?:^|_)dl$", re.IGNORECASE),
          (RANK_WORDS, re.compile("DistributedSampler", re.IGNORECASE)))  # fmt: skip
 FIXES = True
@@ -38,37 +36,53 @@ def check(context: Context) -> Iterator[Hit]:
 
 
 def _of_a_sampler(context: Context, with_epoch: set[ast.Call]) -> Hit | None:
+    """The first loop over the data of such a sampler that a loop over epochs runs: there set_epoch belongs."""
+    script, loops = context.script, context.loops
     shuffled = [s for s in context.values.of_kind("sampler") if s not in with_epoch and _shuffles(context, s)]
     elsewhere = _in_other_hands(context) if shuffled else set()
-    without_epoch = [s for s in shuffled if s not in elsewhere and not _for_eval(context, s)]
-    if not without_epoch and not (_asked_for(context) and not context.values.of_kind("sampler") and not with_epoch):
-        return None
-    hits = (_in_loop(context, epochs, without_epoch) for epochs in context.loops.of_kind("epoch"))
-    return next((hit for hit in hits if hit is not None), None) or _run_again(context, without_epoch)
-
-
-def _run_again(context: Context, without_epoch: list[ast.Call]) -> Hit | None:
-    """A pass over the data of such a sampler in any loop that does not make the sampler, or begun anew at its end."""
-    script = context.script
-    for loop in script.all(ast.For, ast.AsyncFor):
-        its = _feeding(context, loop, without_epoch)
-        outer = repeats(context, loop) if its and not context.loops.in_evaluation(loop) else None
-        if outer is not None and not any(script.contains(outer, s) for s in its):
-            return _of_the_first_order(loop, its, outer)
-    for call, given in restarts(context):
-        loaders = context.values.sites(given, "loader")
-        its = {s for loader in loaders for s in _samplers(context, loader) if s in without_epoch}
-        if any(_shuffles(context, sampler, given) for sampler in its):
-            return _of_the_first_order(call, its, call)
+    samplers = [s for s in shuffled if s not in elsewhere and not _for_eval(context, s)]
+    for epochs in loops.of_kind("epoch") if samplers else ():
+        places: list[ast.AST] = [epochs, *loops.reached(epochs)]
+        for loop in (one for place in places for one in script.within(place, *LOOPS)):
+            if loop is not epochs and not loops.in_evaluation(loop) and _feeding(context, epochs, loop, samplers):
+                return _hit(context, epochs, loop, samplers)
     return None
 
 
-def _of_the_first_order(node: ast.AST, samplers: set[ast.Call], again: ast.AST) -> Hit:
-    text = "no set_epoch is called on the DistributedSampler: each pass over the data has the order of the first one"
-    related = [(s, "the sampler") for s in samplers][:1] + (
-        [(again, "from the start again")] if again is not node else []
+def _hit(context: Context, epochs: Loop, batches: Loop, samplers: list[ast.Call]) -> Hit:
+    script, function = context.script, context.script.function_of(batches)
+    knows = function is not None and any(_EPOCH.match(a.arg) for a in function.args.args)
+    here = batches if knows or script.contains(epochs, batches) else epochs
+    given = [argument(sampler, 3, "shuffle") for sampler in samplers]
+    plain = all(one is None or isinstance(one, ast.Constant) for one in given)
+    related: list[tuple[ast.AST, str]] = [(samplers[0], "the sampler")]
+    return Hit(
+        here,
+        "no set_epoch is called on the DistributedSampler: every epoch has the order of the first one",
+        "certain" if plain else "likely",
+        related=tuple(related if here is epochs else [*related, (epochs, "the loop over epochs")]),
+        fix=_fix(context, epochs, samplers) if script.file_of(epochs) is script.file_of(here) else None,
     )
-    return Hit(node, text, related=tuple(related))
+
+
+def _feeding(context: Context, epochs: Loop, loop: Loop, samplers: list[ast.Call]) -> bool:
+    """Does one of the samplers shuffle what the loop goes over, or what `next` takes from an iterator of the epoch?
+
+    A loop that trains on batches whose loader is not in sight is taken for one.
+    """
+    script, sites = context.script, context.values.sites
+    read = [loop.iter] if not isinstance(loop, ast.While) else []
+    trains = any(event.kind == "backward" for event in context.loops.does(loop))
+    if context.loops.kinds[loop] == "batch" and trains and not any(sites(value, "loader") for value in read):
+        return True
+    begun = (c for c in script.calls("iter") if script.contains(epochs, c))
+    loaders = {site for call in begun for given in call.args[:1] for site in sites(given, "loader")}
+    read += [c.args[0] for c in script.within(loop, ast.Call) if script.last_names[c] == "next" and c.args and loaders]
+    for value in read:
+        its = {s for loader in sites(value, "loader") for s in _samplers(context, loader)}
+        if any(sampler in its and _shuffles(context, sampler, value) for sampler in samplers):
+            return True
+    return False
 
 
 def _given_the_epoch(context: Context) -> set[ast.Call] | None:
@@ -134,86 +148,6 @@ def _for_eval(context: Context, sampler: ast.Call) -> bool:
         if any(map(for_evaluation, its)):
             return True
     return False
-
-
-def _asked_for(context: Context) -> bool:
-    """`isinstance(loader.sampler, DistributedSampler)`: the file expects one that is made elsewhere."""
-    for call in context.script.calls("isinstance"):
-        if len(call.args) == 2 and "DistributedSampler" in names_in(call.args[1]):
-            statement = context.script.parents[call]
-            return not isinstance(statement, ast.If) or not context.script.calls("set_epoch")
-    return False
-
-
-def _in_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Hit | None:
-    """The place where set_epoch belongs, if this epoch loop feeds training from such a sampler."""
-    batches = _batch_loop(context, epochs, without_epoch)
-    if batches is None:
-        return None
-    function = context.script.function_of(batches)
-    here = batches
-    if not context.script.contains(epochs, batches):
-        knows = function is not None and any(_EPOCH.match(a.arg) for a in function.args.args)
-        here = batches if knows else epochs
-    related: list[tuple[ast.AST, str]] = [(s, "the sampler") for s in without_epoch[:1]]
-    if here is not epochs:
-        related.append((epochs, "the loop over epochs"))
-    given = [argument(sampler, 3, "shuffle") for sampler in without_epoch]
-    plain = all(one is None or isinstance(one, ast.Constant) for one in given)
-    return Hit(
-        here,
-        "no set_epoch is called on the DistributedSampler: every epoch has the order of the first one",
-        "certain" if without_epoch and plain else "likely",
-        related=tuple(related),
-        fix=_fix(context, epochs, without_epoch)
-        if context.script.file_of(epochs) is context.script.file_of(here)
-        else None,
-    )
-
-
-def _batch_loop(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Loop | None:
-    """A loop over batches inside the epoch loop, or in a function it calls, that such a sampler feeds."""
-    script, loops = context.script, context.loops
-    places: list[ast.AST] = [epochs, *loops.reached(epochs)]
-    trains = any(event.kind in ("backward", "step", "scaler_step") for event in loops.does(epochs))
-    for place in places:
-        loop: Loop
-        for loop in script.within(place, ast.For, ast.AsyncFor, ast.While):
-            by_next = {s for its in _by_next(context, epochs, loop) for s in _samplers(context, its)}
-            if loop is not epochs and by_next & set(without_epoch) and not loops.in_evaluation(loop):
-                return loop
-            if loop is epochs or loops.kinds[loop] not in ("batch", "other") or loops.in_evaluation(loop):
-                continue
-            if isinstance(loop, ast.While) and loops.kinds[loop] != "batch":
-                continue
-            if _feeding(context, loop, without_epoch):
-                return loop
-            does = {event.kind for event in loops.does(loop)}
-            if not _loaders(context, loop) and loops.kinds[loop] == "batch" and (does & {"backward"} or not trains):
-                return loop
-    return None
-
-
-def _feeding(context: Context, loop: Loop, samplers: list[ast.Call]) -> set[ast.Call]:
-    """Those of the samplers that shuffle what a loop iterates over."""
-    if isinstance(loop, ast.While):
-        return set()
-    its = {s for loader in _loaders(context, loop) for s in _samplers(context, loader)}
-    return {s for s in samplers if s in its and _shuffles(context, s, loop.iter)}
-
-
-def _loaders(context: Context, loop: Loop) -> set[ast.Call]:
-    return set() if isinstance(loop, ast.While) else context.values.sites(loop.iter, "loader")
-
-
-def _by_next(context: Context, epochs: Loop, loop: Loop) -> set[ast.Call]:
-    """`batches = iter(loader)` in each epoch, and `for i in range(n): batch = next(batches)`."""
-    script, sites = context.script, context.values.sites
-    made = {
-        s for c in script.calls("iter") if script.contains(epochs, c) for a in c.args[:1] for s in sites(a, "loader")
-    }
-    calls = [c for c in script.within(loop, ast.Call) if script.last_names[c] == "next" and c.args]
-    return made & {site for call in calls for site in sites(call.args[0], "loader")} if made else set()
 
 
 def _fix(context: Context, epochs: Loop, without_epoch: list[ast.Call]) -> Insert | None:
