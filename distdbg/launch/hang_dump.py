@@ -15,14 +15,11 @@ from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.known_secrets import remember_secrets
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_status import run_status
-from distdbg.diagnosis.timeline.liveness import QUIET_S
-from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.diagnosis.waits.movement import ENOUGH_LOOKS
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.backends.interface import RunningJob
 from distdbg.launch.watch.requested_dump import DumpOptions, Say, dump_foreign_run, dump_job, dump_run
-from distdbg.model import Unknown, fold_ranks
 from distdbg.protocol.dump import NoStacks
 from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
 from distdbg.whole_file import make_private_folder, refuse_foreign_folder
@@ -123,22 +120,22 @@ def take(target: Target, options: DumpOptions, output: Path | None, say: Say) ->
             remember_secrets(procfs.environment_of(rank.pid), target.argv)
         folder = _folder_for(target, output)
         dump_job(target, folder, options, say)
-        return TakenDump(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
+        return TakenDump(folder, load_dump_alone(folder, _shown(folder)))
     if isinstance(target, RunningJob):
         folder = _folder_for(target, output)
         unknown = target.dump(folder, options, say)
         found = load_dump_alone(folder, _shown(folder))
-        return TakenDump(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
+        return TakenDump(folder, replace(found, unknown=(*unknown, *found.unknown)))
     if target.is_foreign:
         folder = _folder_for(target, output)
         dump_foreign_run(target, folder, options, say)
-        return TakenDump(folder, _with_doubt(_with_dump(target, folder, _shown(folder))))
+        return TakenDump(folder, _with_dump(target, folder, _shown(folder)))
     folder = dump_run(target, options, say)
     evidence = _with_dump(target, folder, target.relative(folder))
     if output is not None:
         shutil.copytree(folder, output, dirs_exist_ok=True)
         folder = output
-    return TakenDump(folder, _with_doubt(evidence))
+    return TakenDump(folder, evidence)
 
 
 def _shown(folder: Path) -> str:
@@ -156,21 +153,6 @@ def _with_dump(run: RunDir, folder: Path, name: str) -> RunEvidence:
         evidence = replace(evidence, dump=dump, unknown=(*evidence.unknown, *unknown))
     assert evidence.dump is not None
     return replace(evidence, unknown=(*evidence.unknown, *unseen(evidence.dump)))
-
-
-def _with_doubt(evidence: RunEvidence) -> RunEvidence:
-    """Add an Unknown where the ranks went on between looks: without a finding, such a job is not yet healthy."""
-    hang = hang_of(evidence)
-    if hang is None or hang.stands:
-        return evidence
-    if hang.moved:
-        many = "s" if len(hang.moved) > 1 else ""
-        because = f"rank{many} {fold_ranks(hang.moved)} went on between the looks (--looks 5 --interval 5 look longer)"
-    elif hang.life:
-        because = f"{hang.life}: that is work and no hang yet, ask again"
-    else:
-        because = f"a rank made progress {hang.quiet_s:.0f} s before: ask again, it takes {QUIET_S:.0f} s without"
-    return replace(evidence, unknown=(*evidence.unknown, Unknown("whether it hangs", because)))
 
 
 def _folder_for(job: Target, output: Path | None) -> Path:

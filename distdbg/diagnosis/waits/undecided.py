@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distdbg.diagnosis.timeline.liveness import QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
@@ -36,7 +37,7 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
         return _unknown(f"nothing of its ranks was collected while it did{_dump_failures(evidence)}") if hung else None
     if not hang.stands:
         why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
-        return _unknown(why) if hung else None
+        return _unknown(why) if hung else Unknown("whether it hangs", _why_not_seen(hang))
     if hang.starting:
         return None  # it waits for nothing that is known to be missing
     if not hung and _knows_no_place(hang):
@@ -47,6 +48,15 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
         if hang.waits or hung or blind
         else None
     )
+
+
+def _why_not_seen(hang: Hang) -> str:
+    """Why looks at a job that runs do not show whether it hangs."""
+    if hang.moved:
+        return f"{_ranks(hang.moved)} went on between the looks (`hang-dump --looks 5 --interval 5` looks longer)"
+    if hang.life:
+        return f"{hang.life}: that is work and no hang yet, ask again"
+    return f"a rank made progress {hang.quiet_s or 0.0:.0f} s before: ask again, it takes {QUIET_S:.0f} s without"
 
 
 def _knows_no_place(hang: Hang) -> bool:
