@@ -9,6 +9,7 @@ from itertools import islice
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
+from distdbg.lint.script.origins import with_values
 from distdbg.lint.script.script import last_word, names_in, receiver
 from distdbg.lint.script.turns import WAITS, in_turn
 from distdbg.lint.script.words import RANK_WORDS
@@ -97,7 +98,7 @@ def _on_each_node(context: Context, found: list[Write]) -> Iterator[Hit]:
 
 def _asks_for_local_rank(context: Context, test: ast.expr) -> bool:
     """It, or the variable in it, is made of the local rank and of no other."""
-    words = {word.lower() for part in context.values.with_values(test) for word in names_in(part)}
+    words = {word.lower() for part in with_values(context, test) for word in names_in(part)}
     return bool(words & _LOCAL) and not any(map(_GLOBAL.search, words - _LOCAL))
 
 

@@ -24,3 +24,9 @@ def made_of(context: Context, data: ast.expr) -> list[ast.AST]:
             if one not in found and len(found) < _MOST:
                 found.append(one)
     return found
+
+
+def with_values(context: Context, expression: ast.expr) -> list[ast.expr]:
+    """The expression, and all values of the variables in it."""
+    names = context.script.within(expression, ast.Name, ast.Attribute)
+    return [expression, *(value for name in names for value in context.values.bound(name))]

@@ -50,8 +50,6 @@ class ValueFlow:
         #: links that depend on what an object is, which is found out while values flow
         self._of_objects: dict[tuple[ast.AST, Key], None] = {}
 
-    # questions ---------------------------------------------------------------------------------------------------
-
     def sites(self, node: ast.AST, kind: str = "") -> set[ast.Call]:
         """The constructor calls that `node` may be the result of, of one kind or of all."""
         if kind and kind not in self._kind_of.values():
@@ -163,11 +161,6 @@ class ValueFlow:
         key = self.key(node)
         return [a.value for a in self._assigned.get(key, [])] + self._added.get(key, []) if key else []
 
-    def with_values(self, expression: ast.expr) -> list[ast.expr]:
-        """The expression, and all values of the variables in it."""
-        names = self.script.within(expression, ast.Name, ast.Attribute)
-        return [expression, *(value for name in names for value in self.bound(name))]
-
     @cached_property
     def _added(self) -> dict[Key, list[ast.expr]]:
         found: dict[Key, list[ast.expr]] = defaultdict(list)
@@ -185,8 +178,6 @@ class ValueFlow:
                 if key is not None:
                     found[key].append(assigned)
         return found
-
-    # what is what ------------------------------------------------------------------------------------------------
 
     def _kind(self, call: ast.Call) -> str:
         name = self.script.call_names[call]
@@ -237,8 +228,6 @@ class ValueFlow:
         for node in script.all(ast.Global, ast.Nonlocal):
             found[script.scopes[node]] -= set(node.names)
         return found
-
-    # flow --------------------------------------------------------------------------------------------------------
 
     def _flow(self) -> None:
         """Once, when the first question needs it."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.origins import with_values
 from distdbg.lint.script.script import argument, has_stars, names_in, receiver
 
 Does = Literal["saves", "writes", "makes", "removes", "lets a helper save"]
@@ -131,7 +132,7 @@ def _removed(context: Context, call: ast.Call, name: str) -> ast.expr | None:
 
 def _is_checkpoint(context: Context, path: ast.expr) -> bool:
     """By its own words, or by those of the values of its variables."""
-    return any(_CHECKPOINT.search(word) for part in context.values.with_values(path) for word in names_in(part))
+    return any(_CHECKPOINT.search(word) for part in with_values(context, path) for word in names_in(part))
 
 
 def _is_helper(context: Context, call: ast.Call, name: str, last: str) -> bool:
@@ -150,7 +151,7 @@ def _is_helper(context: Context, call: ast.Call, name: str, last: str) -> bool:
 
 def for_this_rank(context: Context, path: ast.expr) -> bool:
     """Is the rank, or a buffer, part of the path: directly or through variables?"""
-    parts = context.values.with_values(path)
+    parts = with_values(context, path)
     return any(context.ranks.mentions(part) or any(map(_OF_A_PROCESS.search, names_in(part))) for part in parts)
 
 

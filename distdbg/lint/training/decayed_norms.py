@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.constants import number
 from distdbg.lint.script.script import argument, names_in
 
 _DECOUPLED = {"AdamW", "Lion", "LAMB", "FusedLAMB", "AdamW8bit", "NAdamW"}
@@ -31,14 +30,23 @@ def check(context: Context) -> Iterator[Hit]:
         yield from _list_of_one_family(context)
         return
     for optimizer in context.values.of_kind("optimizer"):
-        decay = number(context, argument(optimizer, -1, "weight_decay"))
-        if script.last_names[optimizer] in _DECOUPLED and decay and _whole(context, optimizer):
+        decay = argument(optimizer, -1, "weight_decay")
+        if (
+            script.last_names[optimizer] in _DECOUPLED
+            and decay is not None
+            and _is_positive(context, decay)
+            and _whole(context, optimizer)
+        ):
             yield Hit(
                 optimizer,
-                f"weight_decay={decay:g} for all parameters at once: norms and biases are decayed, too",
+                "weight decay for all parameters at once: norms and biases are decayed, too",
                 related=((norms[0], "a norm of the model"),),
             )
     yield from _list_that_matches_none(context, norms)
+
+
+def _is_positive(context: Context, decay: ast.expr) -> bool:
+    return any(isinstance(value, ast.Constant) and value.value for value in (decay, *context.values.bound(decay)))
 
 
 def _whole(context: Context, optimizer: ast.Call) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
-from distdbg.lint.script.forwards import detached
+from distdbg.lint.script.forwards import forward_of
 from distdbg.lint.script.given import given_by
 from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
 from distdbg.lint.script.optimized import trained
@@ -34,43 +34,43 @@ _EVALUATES = re.compile(
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer"}:
         return
-    if context.events.of("eval"):
-        yield from _left_by_a_method(context)
-        yield from _never_back(context)
-    elif context.events.of("backward"):
+    yield from _trains_in_an_evaluation(context)
+    if not context.events.of("eval"):
         yield from _never_entered(context)
-
-
-def _never_back(context: Context) -> Iterator[Hit]:
-    """By no epoch, or by the batches that follow in the same one."""
-    for loop in context.loops.of_kind("epoch"):
-        does = context.loops.does(loop)
-        kinds = {e.kind for e in does}
-        if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
-            continue
-        mode = next(e for e in does if e.kind == "eval")
-        modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
-        if _on_purpose(context, loop, does) or any(not context.values.callees(c) for c in modes):
-            continue
-        model = _given_by_the_loop(context, mode)
-        if model is None:
-            continue
-        names = [one for one in (model, mode.receiver) if one is not None]  # at the call, and in the function
-        if not any(trained(context.values, one, by_name=True) for one in names) and not _of_a_helper(context, mode):
-            continue
-        yield Hit(
-            mode.call,
-            "the model is put into eval mode here, and no epoch puts it back into train mode",
-            related=((loop, "the loop over epochs"),),
-        )
+        return
+    yield from _left_by_a_method(context)
+    for epochs in context.loops.of_kind("epoch"):
+        yield from _never_back(context, epochs)
     for loop in {**dict.fromkeys(context.loops.training), **dict.fromkeys(context.loops.training_by_name)}:
         yield from _left_within_an_epoch(context, loop)
 
 
-def _of_a_helper(context: Context, mode: TrainingEvent) -> bool:
-    """`set_mode("eval", models)`: a function that puts what it is given into either mode."""
-    helper = context.script.function_of(mode.call)
-    return helper is not None and any(context.script.function_of(c) is helper for c in context.events.of("train"))
+def _trains_in_an_evaluation(context: Context) -> Iterator[Hit]:
+    """`model.train()` in a loop over validation data that only measures: dropout drops and batch norm learns."""
+    for mode in context.events.of("train"):
+        loop = next(iter(context.script.loops_around(mode)), None)
+        if loop is None or any(e.kind == "backward" for e in context.loops.does(loop)):
+            continue
+        model = receiver(mode) if context.loops.for_evaluation_by_data(loop) else None
+        if model is not None and (THE_MODEL.match(last_word(model)) or trained(context.values, model)):
+            text = "the model is put into train mode in a loop that evaluates it"
+            yield Hit(mode, text, related=((loop, "the evaluation"),))
+
+
+def _never_back(context: Context, epochs: Loop) -> Iterator[Hit]:
+    """Every epoch enters eval mode, and none puts the model back."""
+    does = context.loops.does(epochs)
+    kinds = {e.kind for e in does}
+    if not context.loops.trains(epochs) or "eval" not in kinds or "train" in kinds:
+        return
+    mode = next(e for e in does if e.kind == "eval")
+    modes = [c for c in context.script.calls("train") if c.args and isinstance(c.func, ast.Attribute)]
+    if _on_purpose(context, epochs, does) or any(not context.values.callees(c) for c in modes):
+        return
+    names = [one for one in (_given_by_the_loop(context, mode), mode.receiver) if one is not None]
+    if any(trained(context.values, one, by_name=True) for one in names):
+        text = "the model is put into eval mode here, and no epoch puts it back into train mode"
+        yield Hit(mode.call, text, related=((epochs, "the loop over epochs"),))
 
 
 def _left_by_a_method(context: Context) -> Iterator[Hit]:
@@ -108,15 +108,6 @@ def _left_within_an_epoch(context: Context, loop: Loop) -> Iterator[Hit]:
                 "the model is put into eval mode between the batches of an epoch, and the loop never puts it back",
                 related=((loop, "the loop"), (mode.call, "eval mode"), (back, "train mode, outside the loop")),
             )
-            return
-    if context.events.of("train") or re.search(r"\.training\s*=|set_mode|train_mode", context.script.text):
-        return
-    for mode in modes:
-        model = _given_by_the_loop(context, mode)
-        if model is not None and (trained(context.values, model) or THE_MODEL.match(last_word(model))):
-            text = "the model is put into eval mode between the batches, and nothing in this file calls train()"
-            related = ((loop, "the loop"), (mode.call, "eval mode"))
-            yield Hit(mode.top, text, "possible", severity="info", related=related)
             return
 
 
@@ -179,66 +170,18 @@ def _on_purpose(context: Context, loop: Loop, does: list[TrainingEvent]) -> bool
 
 
 def _never_entered(context: Context) -> Iterator[Hit]:
-    """Dropout drops and batch norm learns while the model is measured."""
+    """Dropout drops and batch norm learns while the model is measured, whose layers the file shows."""
     script = context.script
     if re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
         return
     layers = [c for c, name in script.call_names.items() if _DEPENDS_ON_MODE.match(name) and script.class_of(c)]
-    # who calls train() has a model that depends on it
-    given = None if layers else next((k for k in script.all(ast.keyword) if _gives_dropout(k)), None)
-    given = given or next(iter(context.events.of("train")), None)
     loops = [loop for loop in script.all(*LOOPS) if context.loops.in_evaluation(loop)]
     functions = [function for function in script.all(*FUNCTIONS) if for_evaluation(function.name)]
-    for place in (*loops, *functions):
-        for call in script.within(place, ast.Call):
-            if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
-                continue
-            optimized = trained(context.values, call.func)
-            if not (optimized or _run_in_training(context, call)):
-                continue
-            if not (context.loops.without_grad(call) or detached(context.values, call) is not None):
-                continue
-            if layers and optimized and context.loops.without_grad(call):
-                text = "the model is evaluated in train mode: nothing in this file calls eval()"
-                yield Hit(call, text, related=((layers[0], "behaves otherwise in train mode"),))
-                return
-            shown = layers[0] if layers else given
-            if shown is not None or _of_another_file(context, call.func):
-                text = (
-                    "nothing in this file calls eval(): with dropout or batch norm the model is evaluated in train mode"
-                )
-                related = ((shown, "the model may have such layers"),) if shown is not None else ()
-                yield Hit(call, text, "possible", severity="info", related=related)
-                return
-
-
-def _run_in_training(context: Context, call: ast.Call) -> bool:
-    """Is what is called here called, too, in a function that goes backward?"""
-    script, key = context.script, context.values.key(call.func)
-    if key is None or not _TRAINED.match(last_word(call.func)):
-        return False
-    for backward in context.events.of("backward"):
-        place = script.function_of(backward)
-        calls = script.within(place, ast.Call) if place is not None and not script.contains(place, call) else []
-        if any(context.values.key(c.func) == key for c in calls):
-            return True
-    return False
-
-
-def _of_another_file(context: Context, model: ast.expr) -> bool:
-    """Its class is not in sight: it is made by what is imported."""
-    values = context.values
-    made = values.sites(model) or {b for b in values.bound(model) if isinstance(b, ast.Call)}
-    layers = (values.kind(c) == "module" and context.script.last_names[c] != "DataParallel" for c in made)
-    return bool(made) and not any(layers) and not any(values.class_named(c.func) for c in made)
-
-
-def _gives_dropout(keyword: ast.keyword) -> bool:
-    """`dropout=0.5`"""
-    value = keyword.value
-    return re.search(r"dropout|drop_(?:rate|prob|path)|p_?drop", keyword.arg or "") is not None and not (
-        isinstance(value, ast.Constant) and not value.value
-    )
+    for call in (c for place in (*loops, *functions) for c in script.within(place, ast.Call)) if layers else ():
+        if forward_of(call) is not None and trained(context.values, call.func) and context.loops.without_grad(call):
+            text = "the model is evaluated in train mode: nothing in this file calls eval()"
+            yield Hit(call, text, related=((layers[0], "behaves otherwise in train mode"),))
+            return
 
 
 def _given_by_the_loop(context: Context, mode: TrainingEvent) -> ast.expr | None:

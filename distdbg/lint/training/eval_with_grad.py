@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.forwards import detached, forward_of, forwards, put_into_mode
+from distdbg.lint.script.given import parameter_of
+from distdbg.lint.script.kept import ENDS
 from distdbg.lint.script.roles import A_MODEL
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word, receiver
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, last_word
 
 #: autograd is switched by other means: for all of a process, or by what a rule cannot follow
 _SWITCHES = re.compile(
@@ -21,17 +23,8 @@ _USES_GRADIENTS = re.compile(
     re.IGNORECASE,
 )
 
-#: a model that another one learns from: nothing trains it
-_PART = r"(?:model|net|network|policy|encoder)"
-_TEACHER_NAME = rf"_?(?:teacher(?:_(?:model|net|network|encoder))?|(?:ref|reference|ema|frozen)_{_PART})"
-
 REAL_MISTAKES = 45
-#: without these words there is nothing to check
-NEEDS = (re.compile(rf"^eval\($|^detach\($|^train\($|^(?:model|net|network|forward)\($|^{_TEACHER_NAME}\($"),)
-#: a function that may be a part of a training, by its name
-_OF_TRAINING = re.compile(
-    r"(?<!eval_)(?<!test_)(?<!val_)(?<!valid_)step|train|loss|forward|fit|learn|update|optimi", re.IGNORECASE
-)
+NEEDS = ({"eval(", *ENDS},)
 #: a model is run once, so that it can be written down or counted
 _RUN_ONCE = re.compile(r"onnx|jit\.(?:trace|script)|torch2trt|export|symbolic_trace|flops|macs\b", re.IGNORECASE)
 
@@ -47,35 +40,22 @@ def check(context: Context) -> Iterator[Hit]:
         if hit is not None:
             done.add(place)
             yield hit
-    yield from _forward_only(context, done)
+    yield from _detached_at_once(context, done)
 
 
-def _forward_only(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
-    """A model in eval mode is run outside of a loop, or by another method; or what it gives is detached at once."""
-    script, values = context.script, context.values
-    made = {mode: model for mode in context.events.of("eval") if (model := put_into_mode(script, mode)) is not None}
-    modes = {values.key(model): mode for mode, model in made.items()}
-    trained = {values.key(r) for mode in context.events.of("train") if (r := receiver(mode)) is not None}
-    names = {last_word(model) for model in made.values()}
-    for call, model, key in forwards(values, lambda name: name in names or name == "self" or A_MODEL.match(name)):
-        mode, place = modes.get(key), script.function_of(call) or script.module_of(call)
-        if place in done or isinstance(script.parents[call], ast.Expr):
-            continue  # what it gives is dropped: it is run to make its lazy layers, or to warm it up
-        if mode is not None and not _holds_at(context, mode, call, elsewhere=key not in trained):
-            mode = None
+def _detached_at_once(context: Context, done: set[ast.AST]) -> Iterator[Hit]:
+    """A model runs with gradients on, and all that it gives is freed of its graph."""
+    script = context.script
+    for call, model, _ in forwards(context.values, lambda name: name == "self" or A_MODEL.match(name)):
+        place = script.function_of(call) or script.module_of(call)
+        if place in done or context.loops.without_grad(call):
+            continue
         freed = _freed(context, call, model)
-        if (mode is None and freed is None) or context.loops.without_grad(call):
-            continue
-        if freed is None and _may_train(context, call):
-            continue
-        done.add(place)
-        what = script.source(model)
         if freed is not None:
+            done.add(place)
+            what = script.source(model)
             text = f"{what} runs with gradients on, and what it gives is detached: its graph is recorded for nothing"
-        else:
-            text = f"{what} runs in eval mode with gradients on: its graph is recorded, and nothing here goes backward"
-        related = ((freed, "detached here"),) if freed is not None else ((mode, "eval mode"),) if mode else ()
-        yield Hit(call, text, "possible", severity="info", related=related)
+            yield Hit(call, text, "possible", severity="info", related=((freed, "detached here"),))
 
 
 def _freed(context: Context, call: ast.Call, model: ast.expr) -> ast.AST | None:
@@ -88,27 +68,6 @@ def _freed(context: Context, call: ast.Call, model: ast.expr) -> ast.AST | None:
     if freed is None or script.has_text(place, _RUN_ONCE):
         return None
     return None if _uses_gradients(context, place) else freed
-
-
-def _holds_at(context: Context, mode: ast.AST, call: ast.Call, *, elsewhere: bool) -> bool:
-    """Is the model in eval mode at this call: behind the mode in its function, or in another one where none trains?"""
-    if context.script.function_of(mode) is context.script.function_of(call):
-        return context.script.begin[mode] < context.script.begin[call]
-    return elsewhere
-
-
-def _may_train(context: Context, call: ast.Call) -> bool:
-    """It trains, uses gradients, exports the model, or is a part of a model or of a loss: who calls it may train."""
-    script = context.script
-    function, owner = script.function_of(call), script.class_of(call)
-    place = function or script.module_of(call)
-    if owner is not None and any(isinstance(f, FUNCTIONS) and f.name == "forward" for f in owner.body):
-        return True
-    if function is not None and _OF_TRAINING.search(function.name):
-        return True
-    if script.has_text(place, _RUN_ONCE):
-        return True
-    return _trains(context, place) or _uses_gradients(context, place)
 
 
 def _in(context: Context, function: ast.AST, mode: ast.AST, model: ast.expr | None) -> Hit | None:
@@ -176,10 +135,10 @@ def _under_another_name(context: Context, call: ast.Call, function: Function, mo
     """What the model is called in a function that is called: the same of self, a parameter of another name."""
     if _of_self(model):
         return model
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in ("self", "cls")]
-    pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-    its = next((n for n, v in pairs if n and context.values.key(v) == context.values.key(model) is not None), None)
-    return next((n for n in context.script.within(function, ast.Name) if n.id == its), None) if its else None
+    key = context.values.key(model)
+    given = (g for g in (*call.args, *(k.value for k in call.keywords)) if context.values.key(g) == key is not None)
+    name = next((parameter_of(function, call, one) for one in given), "")
+    return next((n for n in context.script.within(function, ast.Name) if n.id == name), None) if name else None
 
 
 def _is_forward(context: Context, call: ast.Call, model: ast.expr) -> bool:

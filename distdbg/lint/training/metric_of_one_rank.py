@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import LOOPS, Function, Loop, argument, is_constant, last_word, names_in, receiver
+from distdbg.lint.script.script import LOOPS, Function, Loop, argument, names_in
 
 REAL_MISTAKES = 7
 #: without these words there is nothing to check
@@ -21,14 +21,9 @@ _TOGETHER = re.compile(
     r"all_?reduce|reduce|gather|sync|(?:^|_)dist(?:_|$)|distributed|broadcast|barrier|torchmetrics|average_across|world_?size|accelerator",
     re.IGNORECASE,
 )
-#: methods of a LightningModule that measure
-_MEASURES = re.compile(
-    r"^_?(?:shared_)?(?:validation|val|test|eval)_(?:step|epoch_end)$|^on_(?:validation|test)_epoch_end$"
-)
 
 
 def check(context: Context) -> Iterator[Hit]:
-    yield from _logged_by_each_rank(context)
     script, loops = context.script, context.loops
     if context.frameworks or not context.values.of_kind("sampler"):
         return
@@ -49,35 +44,6 @@ def check(context: Context) -> Iterator[Hit]:
             f"each rank computes {ast.unparse(kept.target)} of its own part of the data, and nothing adds the parts up",
             related=((loop, "the evaluation"), (sampler, "divides the data between the ranks")),
         )
-
-
-def _logged_by_each_rank(context: Context) -> Iterator[Hit]:
-    """`self.log("val_loss", loss)` of a LightningModule: without sync_dist, what is kept is the mean of one rank."""
-    script, seen = context.script, set[ast.AST]()
-    for call in script.calls("log") if "LightningModule" in script.text else ():
-        function, owner, value = script.function_of(call), script.class_of(call), argument(call, 1, "value")
-        if function is None or owner is None or owner in seen or value is None or not _MEASURES.match(function.name):
-            continue
-        if last_word(receiver(call) or call) != "self" or not any(
-            "LightningModule" in script.dotted(b) for b in owner.bases
-        ):
-            continue
-        told = {k.arg: k.value for k in call.keywords}
-        if "sync_dist" in told or None in told or is_constant(told.get("on_epoch"), False):
-            continue
-        if _TOGETHER.search(" ".join(names_in(function))) or not _is_a_loss(call.args[0] if call.args else call, value):
-            continue
-        seen.add(owner)
-        text = (
-            "on several GPUs this is the mean of the data of rank 0: without sync_dist=True nothing adds the parts up"
-        )
-        yield Hit(call, text, "possible", severity="info")
-
-
-def _is_a_loss(name: ast.AST, value: ast.expr) -> bool:
-    """A tensor, and no metric of torchmetrics, which adds its parts up by itself."""
-    called = names_in(value) if not isinstance(value, ast.Attribute) else set()
-    return any("loss" in word.lower() for word in (*called, *names_in(name)))
 
 
 def _sampler(context: Context, loop: Loop) -> ast.Call | None:

@@ -30,7 +30,6 @@ def check(context: Context) -> Iterator[Hit]:
         if total is not None:
             yield from _of_a_scheduler(context, call, total, prepared)
             yield from _of_micro_batches(context, call, total)
-    yield from _of_the_plain_loader(context, prepared)
 
 
 def _prepared(context: Context) -> Iterator[tuple[ast.Call, ast.expr, ast.expr | None]]:
@@ -128,21 +127,3 @@ def _divides_by_ranks(part: ast.expr) -> bool:
 def _is_chosen(part: ast.expr) -> bool:
     """`steps if of_epochs else steps * num_processes`."""
     return any(isinstance(n, ast.IfExp) and "num_processes" in names_in(n) for n in ast.walk(part))
-
-
-def _of_the_plain_loader(context: Context, prepared: list[tuple[ast.Call, ast.expr, ast.expr | None]]) -> Iterator[Hit]:
-    """`self.loader = prepare(loader)`, and then `len(loader)`: of all batches, not of this rank's."""
-    script = context.script
-    for prepare, given, target in prepared:
-        key = context.values.key(given)
-        if target is None or key is None or context.values.key(target) == key:
-            continue
-        for length in script.calls("len"):
-            statement = script.statement_of(length)
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            if script.begin[length] < script.begin[prepare] or not length.args:
-                continue
-            if context.values.key(length.args[0]) == key and any(_STEPS.search(last_word(t)) for t in targets):
-                text = f"{script.source(length)} counts the batches of all ranks: prepare() returned this rank's loader"
-                yield Hit(length, text, related=((prepare, "shared among the ranks here"),))
-                return

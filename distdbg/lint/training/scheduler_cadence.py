@@ -16,21 +16,6 @@ _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 REAL_MISTAKES = 1
 #: without these words there is nothing to check
 NEEDS = ({"backward("}, re.compile(r"^(?:\w+LR|get_\w*schedule\w*|get_scheduler)\($"))
-#: where other schedules have the number of their steps
-_TOTALS = (
-    "num_training_steps",
-    "total_steps",
-    "total_iters",
-    "max_iters",
-    "max_iter",
-    "T_max",
-    "t_total",
-    "total_iter",
-)
-#: made of the length of a loader, or named so
-_OF_BATCHES = re.compile(
-    r"(?:total|max|num|all|train\w*)_?(?:train(?:ing)?_?)?(?:it(?:e?r)?s|iterations|steps|batches)$|^iterations$|^t_total$"
-)
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -68,38 +53,7 @@ def _judge(context: Context, event: TrainingEvent, *, per_batch: bool, known: bo
         return _hit(
             event, site, "CosineAnnealingLR counts epochs and is stepped every batch: it ends within the first epochs"
         )
-    if not per_batch and name not in ("OneCycleLR", "CosineAnnealingWarmRestarts") and _is_of_batches(context, site):
-        text = f"{name} counts batches and is stepped once an epoch: the learning rate hardly changes"
-        return Hit(event.call, text, "possible", severity="info", related=((site, "the scheduler"),))
     return None
-
-
-def _is_of_batches(context: Context, site: ast.Call) -> bool:
-    """Its total is a number of iterations by its name, or is made of the length of a loader."""
-    totals = [t for word in _TOTALS if (t := argument(site, -1, word)) is not None]
-    if not totals and context.script.last_names[site] in (
-        "PolyLR",
-        "PolynomialLR",
-        "CosineAnnealingLR",
-        "WarmupPolyLR",
-    ):
-        totals = site.args[1:2]
-    if not totals and context.script.last_names[site].startswith("get_") and len(site.args) > 2:
-        totals = [site.args[2]]
-    for total in totals:
-        words = names_in(total)
-        if any(map(_EPOCHS.search, words)) and not any(map(_LENGTH.search, words)):
-            return False
-        values = [total, *context.values.bound(total)]
-        if any(map(_OF_BATCHES.search, words)) and not any(any(map(_EPOCHS.search, names_in(v))) for v in values[1:]):
-            return True
-        if any(any(map(_LENGTH.search, names_in(v))) for v in values):
-            return True
-    return False
-
-
-#: the length of a loader: a product with it counts batches
-_LENGTH = re.compile(r"loader|batches|iters_per_epoch|steps_per_epoch|iter_per_epoch|per_epoch", re.IGNORECASE)
 
 
 def _hit(event: TrainingEvent, site: ast.Call, text: str) -> Hit:
