@@ -27,7 +27,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast fuzz gpu-box gpu-check newest-python lint docs man bench system-packages bed clean
+.PHONY: help demo test test-all test-fast fuzz gpu-box gpu-check newest-python lint docs man bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -38,8 +38,11 @@ demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the r
 	$(VENV)/bin/distdbg report
 	@echo "The page: $(CURDIR)/distdbg-runs/latest/report/report.html"
 
-test: lint  ## set up and run the whole suite
+test: lint  ## set up and run the suite, with a sample of the cases that differ in breadth
 	$(PYTEST) 4 $(ARGS)
+
+test-all: lint  ## the same with every case, as CI does
+	$(PYTEST) 4 --all $(ARGS)
 
 test-fast: $(VENV)/.ready-test  ## the pure core, about a minute: evidence, logs, diagnosis, lint
 	$(PYTEST) 2 -m 'not slow' $(PURE_CORE) $(ARGS)

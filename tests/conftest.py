@@ -30,6 +30,7 @@ import pytest
 
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests import fork_server
+from tests.breadth import keep_sample
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.cpu_costs import CpuCosts
 from tests.fork_server import AT_EXIT
@@ -239,6 +240,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("slow"):
         fork_server.start({"PYTHONPATH": str(AT_EXIT)})
         fork_server.allow(forks=item.get_closest_marker("started") is None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="every case of the tests of breadth, not a sample of them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    keep_sample(config, items)
 
 
 def pytest_configure(config: pytest.Config) -> None:

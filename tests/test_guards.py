@@ -9,6 +9,7 @@ import pytest
 
 from distdbg.launch.replay.guard_trial import run_trials
 from distdbg.worker.guards import guard_classes
+from tests.breadth import guard_and_kind
 
 PROGRAMS = sorted((Path(__file__).parent / "programs" / "guards").glob("*/*.py"))
 
@@ -23,6 +24,7 @@ def trials(request):
 @pytest.mark.slow
 @pytest.mark.xdist_group("guards")
 @pytest.mark.timeout(1800)  # the first waits for all programs, beside hangs and NCCL programs
+@pytest.mark.breadth(by=guard_and_kind)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_guard(program, trials):
     assert trials[program].complaint == ""

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.model import fold_ranks
+from tests.breadth import verdict_of
 from tests.conftest import Finished, environment_in, nodes_of, processes_of
 
 HANGS = sorted((Path(__file__).parent / "programs" / "hangs").glob("*.py"))
@@ -54,6 +55,7 @@ def finished(request, tmp_path_factory):
     pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.breadth(by=verdict_of)
 @pytest.mark.parametrize("program", HANGS, ids=lambda p: p.stem)
 def test_hang(program, finished):
     wanted = _VERDICT.search(program.read_text())

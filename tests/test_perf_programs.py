@@ -18,6 +18,7 @@ from distdbg.evidence.jsonl import objects
 from distdbg.evidence.records import RankTexts, rank_record
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import fold_ranks
+from tests.breadth import verdict_of
 from tests.conftest import run_command
 
 FOLDER = Path(__file__).parent / "programs" / "perf"
@@ -82,6 +83,7 @@ def judged(name, files):
     return [finding for rule in all_rules() for finding in rule.run(evidence)], trouble
 
 
+@pytest.mark.breadth(by=verdict_of)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_perf(program, ran):
     source = program.read_text()

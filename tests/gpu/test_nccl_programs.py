@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpu_box.build import TESTED
+from tests.breadth import verdict_of
 from tests.conftest import processes_of
 from tests.gpu.fixtures import need_box
 from tests.gpu.nccl_program import Program, check, reports
@@ -72,11 +73,13 @@ def _compare(path, finished, wanted):
         assert not check(wanted, route, report), json.dumps(report, indent=1) + done.err
 
 
+@pytest.mark.breadth(by=verdict_of)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_nccl(path, finished):
     _compare(path, finished, Program(path).wanted)
 
 
+@pytest.mark.breadth(by=verdict_of)
 @pytest.mark.parametrize("path", [p for p in PROGRAMS if p.stem not in NCCL2_DIFFERS], ids=lambda p: p.stem)
 def test_nccl2(path, finished_nccl2):
     _compare(path, finished_nccl2, Program(path).wanted.of_nccl2())

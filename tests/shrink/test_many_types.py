@@ -21,6 +21,7 @@ qwen2_vl llava internvl mllama
 """.split()
 
 
+@pytest.mark.breadth(by=lambda model_type: TYPES.index(model_type) // 5)
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_type_at_its_defaults(model_type: str) -> None:
     """What `shrink` gives is compared layer by layer within it; here, that something was cut and no kind lost."""

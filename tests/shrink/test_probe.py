@@ -38,6 +38,7 @@ def builder(model_type: str):
     return Builder(config, model_class(config, None, False))
 
 
+@pytest.mark.breadth(by=lambda model_type: TYPES.index(model_type) // 5)
 @pytest.mark.parametrize("model_type", TYPES)
 def test_every_kind_is_kept(model_type: str) -> None:
     from distdbg.shrink.probe.shrinking import WantedLayers, shrink
