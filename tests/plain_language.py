@@ -29,7 +29,8 @@ _VERBS_IN_ED = frozenset("feed need seed speed embed shed exceed proceed shred i
 #: Names of variables and parameters that say nothing of the value.
 _FILLERS = frozenset(
     """one its found given made said told there here more own whole wanted seen known kept what left at most other
-    others place same around again such words works theirs held meant this that way ways few asked then now had""".split()
+    others place same around again such words works theirs held meant this that way ways few asked then now had
+    """.split()
 )
 _IDIOMS = re.compile(
     r"\b(?:of which|(?:is|are|be|was|were) (?:told|had)|comes? (?:to|by)|came to|goes (?:by|on)|went on|stands?|nobody"
