@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from gpu_box.box import gpu_box  # noqa: E402
 from gpu_box.build import TORCH, build  # noqa: E402
 
-PROGRAM = ROOT / "tests" / "gpu_box" / "demos" / "faults.py"
+PROGRAM = ROOT / "gpu_box" / "tests" / "demos" / "faults.py"
 #: A job that has not ended by then is ended.
 MOST_S = 100
 #: name -> (the program's argument, the line of the plan)

@@ -28,11 +28,6 @@ SHARED_MEMORY = Path("/dev/shm")
 Faults = Mapping["int | None", "str | Sequence[str]"]
 
 
-#: Guards that are on by default and read values: without `shadow` kernels compute nothing.
-GUARDS_OF_VALUES = ("weights-desynced", "non-finite", "loss-never-changes")
-NO_VALUES = tuple(word for guard in GUARDS_OF_VALUES for word in ("--guard", f"{guard}=off"))
-
-
 @dataclass(frozen=True)
 class GpuBox:
     """Simulated devices, the same number and size on each node. Their state lives as long as `folder`."""

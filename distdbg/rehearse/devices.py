@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gpu_box.box import GpuBox
     from gpu_box.gpus import GpuKind as GpuKind  # noqa: PLC0414 -- for the command, too
 
+#: Guards that are on by default and read values, which simulated GPUs do not compute unless asked to.
+GUARDS_OF_VALUES = ("weights-desynced", "non-finite", "loss-never-changes")
 #: The kinds of GPUs by name; empty if gpu_box is not installed.
 GPU_KINDS: Mapping[str, GpuKind] = {}
 DEFAULT_KIND = ""
@@ -59,10 +61,3 @@ def simulate(libraries: Path, **options: Any) -> AbstractContextManager[GpuBox]:
     from gpu_box.box import gpu_box
 
     return gpu_box(libraries, **options)
-
-
-def guards_of_values() -> tuple[str, ...]:
-    """Return the guards that read values, which simulated GPUs do not compute."""
-    from gpu_box.box import GUARDS_OF_VALUES
-
-    return GUARDS_OF_VALUES

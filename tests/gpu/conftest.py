@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from distdbg.rundir import RunDir
-from gpu_box.box import NO_VALUES
 from tests.conftest import Command, Finished
+from tests.gpu.fixtures import NO_VALUES
 
 HARDWARE = os.environ.get("DISTDBG_GPUS") == "hardware"
 #: File for the figures, one object a line

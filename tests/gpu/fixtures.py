@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.rehearse.devices import GUARDS_OF_VALUES
 from gpu_box.box import GpuBox
 from gpu_box.box import gpu_box as new_box
 from gpu_box.build import TORCH, NotPossible, build, cache
 from tests import fork_server
 
+#: Options of a launch on devices that compute no values.
+NO_VALUES = tuple(word for guard in GUARDS_OF_VALUES for word in ("--guard", f"{guard}=off"))
 #: Found before a test has a home of its own.
 _CACHE = cache()
 #: Another version of torch than the box's usual one, as `2.15.0`.

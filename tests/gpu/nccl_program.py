@@ -18,8 +18,9 @@ from distdbg.diagnosis.verdict import build_report
 from distdbg.model import fold_ranks
 from distdbg.report.json_form import as_json
 from distdbg.rundir import RunDir
-from gpu_box.box import NO_VALUES, gpu_box
+from gpu_box.box import gpu_box
 from tests.conftest import Finished, environment_in
+from tests.gpu.fixtures import NO_VALUES
 
 _VERDICT = re.compile(
     r"^(?P<kind>Verdict|Hang|Slow): (?P<ids>[\w|-]+)(?:; ranks: (?P<ranks>[\d,|-]+))?(?:; says: (?P<says>[^;\n]+))?"

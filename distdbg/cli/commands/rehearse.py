@@ -20,7 +20,7 @@ from distdbg.cli.json_answer import json_option
 from distdbg.errors import EXIT_FINDINGS, EXIT_OWN_ERROR
 from distdbg.model import unfold_ranks
 from distdbg.protocol.progress import SIMULATED_DEVICES
-from distdbg.rehearse.devices import DEFAULT_KIND, GPU_KINDS, guards_of_values, require_gpu_box, set_up, simulate
+from distdbg.rehearse.devices import DEFAULT_KIND, GPU_KINDS, GUARDS_OF_VALUES, require_gpu_box, set_up, simulate
 from distdbg.rehearse.fitting import GPUS, Fit
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class _Job:
         given |= {"on": "local", "slurm_options": (), "detach": False}
         given["hang_timeout"] = options["hang_timeout"] or _HANG_TIMEOUT_S
         given["on_hang"] = options["on_hang"] or "kill"
-        switched_off = () if values else tuple(f"{guard}=off" for guard in guards_of_values())
+        switched_off = () if values else tuple(f"{guard}=off" for guard in GUARDS_OF_VALUES)
         given["guards"] = (*switched_off, *options["guards"])
         given["show_ranks"] = options["show_ranks"] or ("none" if quiet else None)
         self._config = given.pop("config")
