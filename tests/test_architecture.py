@@ -510,7 +510,7 @@ READS_BY_ITSELF = {
     "distdbg/report/page/renderer.py": "distdbg's own templates",
     "distdbg/launch/agent/death_dump.py": "node-local",
     "distdbg/launch/agent/follower.py": "/proc",
-    "distdbg/launch/agent/phase_clock.py": "node-local",
+    "distdbg/launch/agent/timing.py": "node-local",
     "distdbg/launch/agent/rank_watch.py": "node-local",
     "distdbg/launch/agent/ranks.py": "node-local",
     "distdbg/launch/agent/straggler_stacks.py": "node-local",

@@ -65,7 +65,7 @@ _MODELS = [f"{_PACKAGE}/shrink/child.py"]
 _RANK = [BOOT]
 #: What these commands import of ours one by one, and where.
 _LOADED = (
-    "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends.choosing",
+    "launch.run", "launch.live.explain", "launch.watch.capture", "launch.backends",
     "launch.backends.local.backend", "launch.backends.local.nodes", "launch.backends.slurm.backend",
     "launch.backends.ssh.backend", "launch.plan.program", "launch.plan.quick_preflight", "launch.io.control",
     "collect.files.sources", "collect.machine.versions",

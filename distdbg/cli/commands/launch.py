@@ -165,8 +165,7 @@ def launch(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[int, RunDir | None]:
     """The exit code, and the run if one was made and followed to its end."""
-    from distdbg.launch.backends import named
-    from distdbg.launch.backends.choosing import choose, place_of
+    from distdbg.launch.backends import choose, named, place_of
     from distdbg.launch.backends.joining import joined_run, listen_early
     from distdbg.launch.io.ports import ReservedPort
     from distdbg.launch.plan.job import make_plan

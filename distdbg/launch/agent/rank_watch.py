@@ -18,12 +18,11 @@ from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
 from distdbg.launch.agent.node import Node
-from distdbg.launch.agent.phase_clock import PhaseClock
 from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.rank_connections import RankConnections
-from distdbg.launch.agent.rank_variables import RankVariables
 from distdbg.launch.agent.ranks import RANK_VARIABLE, RankProcess, find_adopted_ranks, find_ranks
-from distdbg.launch.agent.torchrun_process import TorchrunProcess
+from distdbg.launch.agent.timing import PhaseClock
+from distdbg.launch.agent.torchrun_process import RankVariables, TorchrunProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol import agent_events as events

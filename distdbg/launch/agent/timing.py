@@ -1,15 +1,24 @@
 """Measure, from the heartbeat page of each rank: how long its steps take, which phases they have, how late it is.
 
-All processes of a machine share the clock of these times; ranks of different nodes do not. phase_clock.py takes the
-samples.
+All processes of a machine share the clock of these times; ranks of different nodes do not.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter, deque
 from collections.abc import Hashable, Mapping
 from statistics import median, quantiles
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from distdbg.protocol.page import read_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from distdbg.launch.agent.ranks import RankProcess
+    from distdbg.launch.io.loop import Loop
 
 #: The first steps set up, compile and allocate.
 WARM_STEPS = 3
@@ -129,3 +138,48 @@ class PhaseWindows:
         names = {name for window in self._windows for name in window}
         shares = {name: median(w[name] / w.total() for w in self._windows) for name in sorted(names)}
         return {"windows": len(self._windows)} | {name: round(1000 * share) for name, share in shares.items()}
+
+
+_SAMPLE_EVERY_S = 0.1
+
+
+class PhaseClock:
+    """Samples the pages of the ranks that `living` gives, once each of them has made its first steps.
+
+    Phases of ranks that send to one another (stages of a pipeline) are not compared: each waits in another phase.
+    """
+
+    def __init__(self, loop: Loop, living: Callable[[], Collection[RankProcess]]) -> None:
+        self._living = living
+        loop.every(_SAMPLE_EVERY_S, self._tick)
+
+    def shares(self) -> dict[str, dict[str, int]]:
+        return {str(rank.rank): shares for rank in self._living() if (shares := rank.phase_shares())}
+
+    def _tick(self) -> None:
+        ranks = self._living()
+        warm = all((rank.step or 0) >= WARM_STEPS for rank in ranks)
+        came: dict[str, dict[int, tuple[int, int]]] = {"forward": {}, "backward": {}}
+        for rank in ranks:
+            with contextlib.suppress(OSError):
+                forward, backward = _look_at(rank, warm=warm)
+                came["forward"][rank.rank], came["backward"][rank.rank] = forward, backward
+        if warm and len(ranks) > 1:
+            for gate, times in came.items():
+                behind = behind_first(times)
+                for rank in ranks:
+                    if rank.rank in behind:
+                        rank.arrival_delay.add(gate, behind[rank.rank], time.monotonic())
+
+
+def _look_at(rank: RankProcess, *, warm: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How often it has begun a forward and a backward, and when last."""
+    page = read_page(rank.page_path.read_bytes())
+    if page is None:
+        return (0, 0), (0, 0)
+    rank.step_times.look(max(page.step, page.user_step), page.step_ns)
+    if page.transfers and page.transfers >= page.step:  # at least one a step: a group's warm-up makes no pipeline
+        return (0, 0), (0, 0)
+    if warm:
+        rank.phases.count(page.phase, rank.step or 0)
+    return (page.forwards, page.forward_ns), (page.backwards, page.backward_ns)

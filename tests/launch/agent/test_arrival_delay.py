@@ -2,9 +2,8 @@
 
 import pytest
 
-from distdbg.launch.agent.phase_clock import PhaseClock
 from distdbg.launch.agent.ranks import RankProcess
-from distdbg.launch.agent.timing import ArrivalDelay, behind_first
+from distdbg.launch.agent.timing import ArrivalDelay, PhaseClock, behind_first
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import read_page
 from distdbg.worker import page

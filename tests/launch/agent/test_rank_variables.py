@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.launch.agent.rank_variables import RankVariables
+from distdbg.launch.agent.torchrun_process import RankVariables
 
 GIVEN = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "4000", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 

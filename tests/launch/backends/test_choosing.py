@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.launch.backends.choosing import choose
+from distdbg.launch.backends import choose
 from distdbg.launch.backends.slurm import allocation, commands
 from distdbg.launch.backends.slurm.allocation import can_submit
 from distdbg.settings import JobSettings

@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.backends import choosing
+from distdbg.launch import backends
 from distdbg.launch.backends.slurm.allocation import node_facts
 from distdbg.launch.plan.topology import MachineFacts, share_out
 from distdbg.settings import JobSettings
@@ -17,7 +17,7 @@ JOB = {
 
 
 def place_of(settings, environ, host):
-    found = choosing.place_of(choosing.choose(settings, environ).backend, settings, environ, host)
+    found = backends.place_of(backends.choose(settings, environ).backend, settings, environ, host)
     return found.place, found.settings, found.notes
 
 

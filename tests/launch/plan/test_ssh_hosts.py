@@ -3,14 +3,14 @@
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.backends import choosing
+from distdbg.launch import backends
 from distdbg.launch.plan.place import read_hosts
 from distdbg.settings import JobSettings
 
 
 def place(**given):
     settings = JobSettings(script="t.py", **given)
-    return choosing.place_of(choosing.choose(settings, {}).backend, settings, {}, "here")
+    return backends.place_of(backends.choose(settings, {}).backend, settings, {}, "here")
 
 
 def test_names_and_files(tmp_path):
