@@ -31,16 +31,16 @@ class Budget:
 BUDGETS = {
     "launch": Budget(14_740, 12_500),
     "evidence": Budget(12_930, 11_000),
-    "diagnosis": Budget(13_130, 10_000),
+    "diagnosis": Budget(13_200, 10_000),
     "worker": Budget(11_630, 9_500),
     "shrink": Budget(11_290, 7_500),
     "lint": Budget(9_010, 6_000),
     "collect": Budget(7_500, 6_500),
     "report": Budget(4_840, 4_300),
     "cli": Budget(4_300, 3_700),
-    "rehearse": Budget(1_150, 900),
+    "rehearse": Budget(1_140, 900),
     "others": Budget(6_980, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
-    "gpu_box": Budget(1_590, 1_500),
+    "gpu_box": Budget(1_580, 1_500),
     "gpu_box/native": Budget(2_460, 2_200),
 }
 

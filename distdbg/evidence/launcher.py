@@ -1,8 +1,14 @@
-"""The process that launched a run, as far as it is known."""
+"""The process that launched a run, and its events: the log has those of all attempts and starts of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from distdbg.evidence.run import NodeRecord
+from distdbg.protocol.agent_events import Stopping
+from distdbg.protocol.launcher_events import AgentsGone, AttemptBegun, Cancelled, Launched
 
 
 @dataclass(frozen=True)
@@ -18,3 +24,46 @@ class Launcher:
     def name(self) -> str:
         """`the launcher (pid 123 on node1)`."""
         return "the launcher" if self.pid is None else f"the launcher (pid {self.pid} on {self.host})"
+
+
+Events = tuple[tuple[int, Mapping[str, Any]], ...]
+
+
+def events_of_last_start(events: Events) -> Events:
+    first = Launched.last_line(events) or 0
+    return tuple(pair for pair in events if pair[0] >= first)
+
+
+def events_of_attempt(events: Events, attempt: int) -> Events:
+    """Return the events from the beginning of the attempt to the beginning of the next one.
+
+    The first attempt after a start of the launcher includes the events of that start.
+    """
+    begun = [(line, event.attempt) for line, event in AttemptBegun.among(events)]
+    first = next((line for line, number in begun if number == attempt), None)
+    if first is None:
+        return ()
+    launched = [line for line, _ in Launched.among(events)]
+    end = min((line for line in (*launched, *(line for line, _ in begun)) if line > first), default=None)
+    start = max((line for line in launched if line < first), default=first)
+    if any(start < line < first for line, _ in begun):
+        start = first
+    return tuple(pair for pair in events if pair[0] >= start and (end is None or pair[0] < end))
+
+
+def marks_attempts(events: Events) -> bool:
+    """Whether the launcher wrote where attempts begin. Older versions did not."""
+    return AttemptBegun.is_in(events)
+
+
+def find_cancel(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
+    """Return what asked for the end of the job before anything had failed: SIGINT, SIGTERM, `cancelled by …`."""
+    for _, cancelled in Cancelled.among(events):
+        return cancelled.by or "somebody"
+    for _, gone in AgentsGone.among(events):
+        if gone.cancelled_by:
+            return gone.cancelled_by
+    for node in nodes:
+        for _, stopping in Stopping.among(node.events):
+            return (stopping.reason or "somebody") if stopping.is_cancel else None
+    return None

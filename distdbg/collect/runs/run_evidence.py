@@ -18,18 +18,18 @@ from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.collect.runs.launcher_process import find_launcher
 from distdbg.collect.runs.watchdog_recorders import add_watchdog_recorders
 from distdbg.evidence import jsonl
-from distdbg.evidence.attempt_events import (
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.host.course import courses
+from distdbg.evidence.host.gpus import gpu_courses
+from distdbg.evidence.host.node_clocks import clock_offsets, shift_lines, shift_rank_dump, shift_record
+from distdbg.evidence.launcher import (
     Events,
+    Launcher,
     events_of_attempt,
     events_of_last_start,
     find_cancel,
     marks_attempts,
 )
-from distdbg.evidence.dump import Dump
-from distdbg.evidence.host.course import courses
-from distdbg.evidence.host.gpus import gpu_courses
-from distdbg.evidence.host.node_clocks import clock_offsets, shift_lines, shift_rank_dump, shift_record
-from distdbg.evidence.launcher import Launcher
 from distdbg.evidence.logs.tail import Tail
 from distdbg.evidence.memory.growth import node_memory
 from distdbg.evidence.own_failures import own_failures
