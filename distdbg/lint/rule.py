@@ -55,8 +55,6 @@ class Context:
         self.turned_away = False
         #: what `script.collectives` has found out about a call: several rules ask for the same ones
         self.collectives: dict[ast.Call, object] = {}
-        #: the same for `script.accumulation`
-        self.leaving: dict[tuple[ast.AST, str], list[ast.If]] | None = None
 
     @cached_property
     def values(self) -> ValueFlow:

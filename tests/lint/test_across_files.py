@@ -371,32 +371,3 @@ def test_a_caller_is_named_that_is_several_functions_away() -> None:
     results = lint_files({"helper.py": helper, "train.py": CALLS.format(module="helper", name="keep", guard="")})
     findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
     assert [("train.py", 7) in [(c.path, c.line) for c in f.evidence] for f in findings] == [True]
-
-
-STATE = """\
-import torch
-
-
-def keep(model, path):
-    state = {state}
-    checkpoint = {{"model": state, "version": 1}}
-    torch.save(checkpoint, path)
-"""
-
-
-@pytest.mark.parametrize(
-    ("given", "state", "found_there"),
-    [
-        ("model", "model.state_dict()", True),
-        ("model.module", "model.state_dict()", False),
-        ("plain", "model.state_dict()", False),
-        ("model", "(model.module if hasattr(model, 'module') else model).state_dict()", False),
-    ],
-)
-def test_a_helper_that_saves_the_wrapper_which_a_caller_gives_it(given: str, state: str, *, found_there: bool) -> None:
-    user = CALLS.format(module="helper", name="keep", guard="") + "keep(other, 'other.pt')\n"
-    user = user.replace("keep(model)", f"plain = unwrap(model); keep({given}, 'model.pt')")
-    results = lint_files({"helper.py": STATE.format(state=state), "train.py": user})
-    findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings]
-    cited = [[(c.path, c.line) for c in f.evidence] for f in findings if f.id == "checkpoint-module-prefix"]
-    assert cited == ([[("helper.py", 5), ("train.py", 7), ("train.py", 6)]] if found_there else [])

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.given import given_by
 from distdbg.lint.script.origins import made_of
-from distdbg.lint.script.script import Key, names_in, receiver
+from distdbg.lint.script.script import Key, receiver
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
@@ -21,10 +20,6 @@ _TAKEN_OFF = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
 REAL_MISTAKES = 5
 #: without these words there is nothing to check
 NEEDS = ({"state_dict("}, {"DistributedDataParallel", "DDP", "prepare("}, _SAVE_WORDS)
-
-#: a helper that takes the model out of its wrapper, or asks whether it is in one
-_UNWRAPS = re.compile(r"module|unwrap|DataParallel|isinstance")
-_UNWRAPPED = re.compile(r"^module$|without|unwrap|^raw_|_raw$")
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -39,11 +34,6 @@ def check(context: Context) -> Iterator[Hit]:
             continue
         wrap = next((w for w in _wraps(context, owner, call)), None)
         reached = saves.of(call)
-        if wrap is None and reached and (given := _given_the_wrapper(context, owner)) is not None:
-            caller, made = given
-            text = "where a caller gives the wrapper of several ranks, every key that is saved begins with `module.`"
-            related = ((caller, "is given the wrapper here"), (made, "wrapped here"))
-            yield Hit(call, text, "possible", severity="info", related=related)
         if wrap is None or not reached:
             continue
         sure = _is_the_wrapper(context, owner, call) and any(script.call_names[s] == "torch.save" for s in reached)
@@ -82,26 +72,6 @@ def _wraps(context: Context, owner: ast.expr, call: ast.Call) -> Iterator[ast.Ca
                 return
     if isinstance(owner, ast.Attribute):  # `Learner(DDP(net))`
         yield from context.values.sites(owner, "ddp")
-
-
-def _given_the_wrapper(context: Context, owner: ast.expr, deepest: int = 3) -> tuple[ast.Call, ast.Call] | None:
-    """A call that gives a parameter the wrapper, through other functions or not, and where it is wrapped."""
-    script, values = context.script, context.values
-    function = script.function_of(owner)
-    if function is None or not isinstance(owner, ast.Name) or _UNWRAPS.search(script.source(function)):
-        return None
-    for call in values.callers.get(function, []) if not values.assignments(owner) else ():
-        given = given_by(function, call, owner.id)
-        if not isinstance(given, (ast.Name, ast.Attribute)):
-            continue
-        if any(_UNWRAPPED.search(word) for one in (given, *values.bound(given)) for word in names_in(one)):
-            continue
-        made = next(_wraps(context, given, call), None)
-        if made is not None:
-            return call, made
-        if deepest and (found := _given_the_wrapper(context, given, deepest - 1)) is not None:
-            return found
-    return None
 
 
 def _taken_out(context: Context, owner: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.collectives import waits
 from distdbg.lint.script.origins import with_values
-from distdbg.lint.script.script import last_word, names_in, receiver
+from distdbg.lint.script.script import Function, last_word, names_in, receiver
 from distdbg.lint.script.turns import WAITS, in_turn
 from distdbg.lint.script.words import RANK_WORDS
 from distdbg.lint.script.writes import WRITE_WORDS, Write, for_this_rank, may_save, writes
@@ -32,6 +32,7 @@ def check(context: Context) -> Iterator[Hit]:
     found = list(writes(context))
     yield from _on_each_node(context, found)
     yield from _into_a_folder_of_another_rank(context, found)
+    yield from _read_before_it_is_written(context, found)
     spawns = context.script.calls("spawn", "Process")  # what starts the ranks may make a folder before
     ranks = {function for call in spawns for function in context.loops.reached(call)}
     for write in found:
@@ -111,9 +112,8 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
         if not folder or function is None or not context.ranks.guards(made):
             continue
         later = [call for call in script.within(function, ast.Call) if begin[call] > begin[made]]
-        waiting = [c for c in later if waits(context, c) or WAITS.search(script.last_names[c])]
-        waiting += [c for c in later if script.last_names[c] in ("makedirs", "mkdir") and folder in names_in(c)]
-        until = min(map(begin.__getitem__, waiting), default=script.end[function])
+        makes = [c for c in later if script.last_names[c] in ("makedirs", "mkdir") and folder in names_in(c)]
+        until = min([_next_wait(context, made, function), *map(begin.__getitem__, makes)])
         for write in found:
             reached = write.call in later and script.function_of(write.call) is function and begin[write.call] < until
             if reached and write.path is not None and not context.ranks.guarded(write.call):
@@ -124,3 +124,29 @@ def _into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Iter
                     text = f"only one rank makes {folder}, and every rank writes into it: it may not be there yet"
                     yield Hit(write.call, text, severity="warning", related=((made, "made here, by one rank"),))
                     break
+
+
+def _next_wait(context: Context, call: ast.Call, function: Function) -> int:
+    """Where ranks wait for each other behind a call, or where its function ends."""
+    script, begin = context.script, context.script.begin
+    later = (other for other in script.within(function, ast.Call) if begin[other] > begin[call])
+    waiting = (begin[c] for c in later if waits(context, c) or WAITS.search(script.last_names[c]))
+    return min(waiting, default=script.end[function])
+
+
+def _read_before_it_is_written(context: Context, found: list[Write]) -> Iterator[Hit]:
+    """`if rank == 0: torch.save(state, path)`, and behind it every rank loads the path, with no barrier between."""
+    script, begin = context.script, context.script.begin
+    for write in found:
+        function = script.function_of(write.call)
+        if function is None or write.path is None or not context.ranks.guards(write.call):
+            continue
+        until = _next_wait(context, write.call, function)
+        for read in script.calls("load", "load_file", "from_pretrained"):
+            same = bool(read.args) and ast.dump(read.args[0]) == ast.dump(write.path)
+            behind = script.function_of(read) is function and begin[write.call] < begin[read] < until
+            if same and behind and not context.ranks.guarded(read):
+                path = script.source(write.path)[:60]
+                text = f"only one rank writes {path}, and every rank reads it with no barrier between"
+                yield Hit(read, text, severity="warning", related=((write.call, "written here, by one rank"),))
+                break

@@ -244,9 +244,7 @@ def _unknown(context: Context, call: ast.Call) -> bool:
 def _hit(context: Context, call: ast.Call, inner: ast.Call, entered: Collective, guard: RankGuard) -> Hit:
     test = context.script.source(guard.test) if guard.test is not None else ""
     side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
-    guessed = guard.test is not None and (
-        bool(names_in(guard.test) & context.ranks.guessed) or context.ranks.depends(guard.test)
-    )
+    guessed = guard.test is not None and context.ranks.depends(guard.test)
     # a test of several parts may be true on all ranks alike
     sure = inner is call and entered.of_library and not isinstance(guard.test, ast.BoolOp) and not guessed
     way = "" if inner is call else f", by way of {context.script.source(call.func)}"

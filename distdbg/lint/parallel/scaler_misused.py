@@ -7,13 +7,10 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script import autocast as _autocast
-from distdbg.lint.script.events import Events, TrainingEvent, carrier
+from distdbg.lint.script.events import Events, TrainingEvent
 from distdbg.lint.script.insertions import can_leave
 from distdbg.lint.script.script import FUNCTIONS, Loop, argument, last_word, names_in
 from distdbg.model import Confidence
-
-_SCALES = re.compile(r"scaler|loss_scal|scale_loss|amp_handle", re.IGNORECASE)
 
 #: scalers of other makers
 _UPDATES = re.compile(r"update_scale|adjust_scale|\bapex\b")
@@ -29,7 +26,6 @@ def check(context: Context) -> Iterator[Hit]:
         scaled = [e for e in does if e.kind == "backward" and Events.scaled(e)]
         hits = _past_the_scaler(context, does, scaled) if scaled and not context.script.calls("get_scale") else ()
         yield from (*hits, *_never_updated(context, place, does, scaled), *_unscaled_twice(context, place, does))
-    yield from _of_the_wrong_type(context)
 
 
 def _never_updated(
@@ -110,40 +106,6 @@ def _passed_on(context: Context) -> bool:
         if any(isinstance(g, (ast.Name, ast.Attribute)) and context.roles.scaler(g) for g in given):
             return True
     return False
-
-
-def _of_the_wrong_type(context: Context) -> Iterator[Hit]:
-    """float16 without a scaler, bfloat16 with one, where the dtype and the scaler's use are certain."""
-    regions = list(_autocast.regions(context))
-    types = {_autocast.dtype(context, site) for _, site in regions}
-    scalers = context.values.of_kind("scaler")
-    backward = [n for n in context.events.of("backward") if isinstance(n, ast.Call)]
-    if len(types) != 1 or context.frameworks:
-        return
-    block, site = regions[0]
-    related: tuple[tuple[ast.AST, str], ...] = ((site, "autocast"),)
-    if types == {"bfloat16"} and len(scalers) == 1 and argument(scalers[0], -1, "enabled") is None:
-        if any(Events.scaled(TrainingEvent("backward", b, b, ())) for b in backward):
-            text = "bfloat16 has the range of float32: this scaler only costs time, and skips steps"
-            yield Hit(scalers[0], text, severity="info", related=related)
-    elif types == {"float16"} and not any(map(_SCALES.search, _words(context))):
-        for call in backward:
-            same = context.script.scopes[call] is context.script.scopes[block]
-            if same and _assigned_in(context, block, carrier(call)):
-                text = "float16 autocast without a GradScaler: small gradients become zero"
-                yield Hit(call, text, severity="warning", related=related)
-                return
-
-
-def _words(context: Context) -> set[str]:
-    script = context.script
-    return {n.id for n in script.all(ast.Name)} | {a.attr for a in script.all(ast.Attribute)} | set(script.names)
-
-
-def _assigned_in(context: Context, block: ast.AST, name: str | None) -> bool:
-    """Is what goes backward computed under this autocast?"""
-    targets = [t for a in context.script.within(block, ast.Assign) for t in a.targets]
-    return name is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets)
 
 
 def _past_the_scaler(context: Context, does: list[TrainingEvent], scaled: list[TrainingEvent]) -> Iterator[Hit]:

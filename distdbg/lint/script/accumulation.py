@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distdbg.lint.rule import Context
 from distdbg.lint.script.events import STEPS, Events, TrainingEvent
-from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, Script, names_in
+from distdbg.lint.script.script import LOOPS, Loop, names_in
 
 ACCUMULATES = re.compile(
     r"accum|grad_acc|micro|(?:^|_)acc_(?:steps?|iters?|grads?)|(?:^|_)update_(?:freq|every|interval)|(?:^|_)iter_size|"
     r"virtual_batch|sync_grad|steps_per_update",
     re.IGNORECASE,
 )
-_LEAVES = (ast.Continue, ast.Return)
 #: an object that goes backward with the loss that it is given, and leaves accumulation to its caller
 _FABRIC = re.compile(r"fabric", re.IGNORECASE)
 _ACCELERATOR = re.compile(r"accelerator", re.IGNORECASE)
@@ -40,38 +38,14 @@ class Accumulation:
 
 def accumulations(context: Context) -> Iterator[Accumulation]:
     """Every accumulation that the file shows with its step."""
-    found = False
-    for one in (*_by_a_counter(context), *_by_inner_loop(context)):
-        found = True
-        yield one
-    if not found:
-        yield from _in_methods(context)
+    yield from _by_a_counter(context)
+    yield from _by_inner_loop(context)
 
 
 def _by_a_counter(context: Context) -> Iterator[Accumulation]:
     """`loss.backward()` in every round, `if (i + 1) % n == 0: optimizer.step()`."""
     for loop in context.loops.training:
         yield from _guarded(context, loop, context.loops.does(loop))
-
-
-def _in_methods(context: Context) -> Iterator[Accumulation]:
-    """Without a loop in sight: one method goes backward, and it or another one of the class steps now and then."""
-    function: Function
-    for function in context.script.all(*FUNCTIONS):
-        own = [e for e in context.loops.does(function) if e.call is e.top]
-        if not any(e.kind == "backward" for e in own):
-            continue
-        yield from _guarded(context, function, context.loops.does(function))
-        owner = context.script.class_of(function)
-        others = [f for f in owner.body if isinstance(f, FUNCTIONS) and f is not function] if owner else []
-        if any(e.kind in STEPS for e in own):
-            continue
-        back = [e for e in own if e.kind == "backward" and not by_itself(context, e)]
-        steps = [e for f in others for e in context.loops.does(f) if e.kind in STEPS and e.call is e.top]
-        guards = [_guards(context, e) for e in steps]
-        common = set.intersection(*guards) if guards else set()
-        if back and common:
-            yield Accumulation(function, back[0], next(iter(common)))
 
 
 def _guarded(context: Context, place: ast.AST, does: list[TrainingEvent]) -> Iterator[Accumulation]:
@@ -106,52 +80,8 @@ def accelerator_accumulates(context: Context) -> bool:
 
 
 def _guards(context: Context, event: TrainingEvent) -> set[ast.If]:
-    """The `if`s that let this happen every so many batches: around it, or before it with a `continue` or `return`."""
-    around = {n for n, held in event.branches if held and isinstance(n, ast.If) and _every_nth(context, n.test)}
-    script, leaving = context.script, _leaving(context)
-    for node in {event.call, event.top} if leaving else ():
-        below: ast.AST = node
-        for outer in script.above(node):
-            before = leaving.get((outer, _block_of(script, outer, below)), ())
-            around |= {guard for guard in before if script.begin[guard] < script.begin[below]}
-            if isinstance(outer, (*FUNCTIONS, *LOOPS)):
-                break
-            below = outer
-        # an `if` that leaves, within an `if` about several micro-batches: `if freq > 1: n += 1; if n % freq: return`
-        function = script.function_of(node)
-        for (block, name), guards in leaving.items():
-            inside = isinstance(block, ast.If) and name == "body" and script.parents[block] is function
-            if inside and script.begin[block] < script.begin[node] and not script.contains(block, node):
-                around |= set(guards)
-    return around
-
-
-def _leaving(context: Context) -> Mapping[tuple[ast.AST, str], list[ast.If]]:
-    """The `if`s that end a round every so many batches, by the statement and its block that they are in."""
-    if context.leaving is not None:
-        return context.leaving
-    found: dict[tuple[ast.AST, str], list[ast.If]] = defaultdict(list)
-    for one in context.script.all(ast.If):
-        if _leaves(one) and _every_nth(context, one.test):
-            outer = context.script.parents[one]
-            if block := _block_of(context.script, outer, one):
-                found[outer, block].append(one)
-    context.leaving = dict(found)
-    return context.leaving
-
-
-def _block_of(script: Script, outer: ast.AST, child: ast.AST) -> str:
-    """The name of the list of statements that has the child."""
-    begin = script.begin
-    for name in ("body", "orelse"):
-        block = getattr(outer, name, None)
-        if isinstance(block, list) and block and begin[block[0]] <= begin[child] <= begin[block[-1]]:
-            return name
-    return ""
-
-
-def _leaves(node: ast.If) -> bool:
-    return not node.orelse and isinstance(node.body[-1], _LEAVES)
+    """The `if`s around it that let this happen every so many batches."""
+    return {n for n, held in event.branches if held and isinstance(n, ast.If) and _every_nth(context, n.test)}
 
 
 def _every_nth(context: Context, test: ast.expr) -> bool:

@@ -61,7 +61,7 @@ class Loops:
     def of_kind(self, kind: LoopKind) -> list[Loop]:
         return [loop for loop, its in self.kinds.items() if its == kind]
 
-    def _kind(self, loop: Loop) -> LoopKind:  # noqa: PLR0911 -- one line a kind
+    def _kind(self, loop: Loop) -> LoopKind:
         if isinstance(loop, ast.While):
             words = names_in(loop.test)
         else:
@@ -78,27 +78,7 @@ class Loops:
             return "epoch"
         if any(_BATCHES.search(w) for w in words):
             return "batch"
-        if self._runs_epochs(loop) or self._begins_again(loop):
-            return "epoch"
         return "batch" if self.trains(loop) else "other"
-
-    def _runs_epochs(self, loop: Loop) -> bool:
-        """`while True: self.train_epoch()`: what an epoch is, a function with a loop of its own says."""
-        if not self._epochs:
-            return False  # most files
-        calls = [c for c in self.script.within(loop, ast.Call) if self.script.loops_around(c)[:1] == [loop]]
-        named = [f for c in calls for f in self.values.callees(c) if f in self._epochs]
-        return any(self.script.within(f, ast.For, ast.AsyncFor) and self.trains(f) for f in named)
-
-    @cached_property
-    def _epochs(self) -> set[Function]:
-        """Functions whose names say that they are an epoch."""
-        return {f for f in self.script.all(*FUNCTIONS) if re.search("epoch", f.name, re.IGNORECASE)}
-
-    def _begins_again(self, loop: Loop) -> bool:
-        """`while steps < total: for batch in loader: …`: a pass over the data, until there were enough steps."""
-        inner = [o for o in self.script.within(loop, ast.For) if self.script.loops_around(o)[:1] == [loop]]
-        return isinstance(loop, ast.While) and any(self.over_data(o) and self.trains(o) for o in inner)
 
     def over_data(self, loop: Loop) -> bool:
         """By the words of what it goes over, a loop over the batches of a loader for training."""

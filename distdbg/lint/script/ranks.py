@@ -17,8 +17,6 @@ _TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _KNOWN = re.compile(
     r"(?:^|_)rank$|^RANK$|^is_(?:\w+_)?(?:main|master|primary|chief|rank_?zero|rank_?0)(?:_|$)|(?:main|master)_process$"
 )
-#: names of a GPU's number; where ranks are, one that is compared with 0 stands for the rank
-_NUMBERS = re.compile(r"^(?:local_)?(?:gpu|device|cuda)_?(?:id|idx|index|number)$|^gpu$", re.IGNORECASE)
 #: a question whether there are several ranks at all
 _SEVERAL = re.compile(r"distributed|initialized|available|world|ddp|multi|num_|gpu", re.IGNORECASE)
 #: names that tell whether there are several ranks
@@ -58,30 +56,13 @@ class Ranks:
         # What `mp.spawn(train)` gives `train` first is the number of the process.
         spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
         firsts = [a.arg for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
-        found = by_form.found({name for name in firsts if len(name) > 2} | self.guessed)
+        found = by_form.found({name for name in firsts if len(name) > 2})
         for _ in range(2):
             given = self._given(found) - found
             if not given:
                 break
             found = by_form.found(found | given)
         return found
-
-    @cached_property
-    def guessed(self) -> set[str]:
-        """`gpu` of `if gpu == 0`, in a file of several ranks: it is asked as one asks for the rank."""
-        found: set[str] = set()
-        for compared in self.script.all(ast.Compare):
-            match compared:
-                case ast.Compare(
-                    left=ast.Name(id=name) | ast.Attribute(attr=name),
-                    ops=[ast.Eq() | ast.NotEq() | ast.LtE() | ast.Gt()],
-                    comparators=[ast.Constant(value=0)],
-                ) if _NUMBERS.match(name):
-                    found.add(name)
-        several = found and re.search(
-            r"torch\.distributed|\bdist\.|DistributedDataParallel|\bDDP\b", self.script.file.text
-        )
-        return found if several else set()
 
     def _given(self, known: set[str]) -> set[str]:
         return {name for name, value in self._arguments if is_rank(value, known)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.kinds import WRAPPERS_OF_MODELS
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.origins import made_of
+from distdbg.lint.script.origins import made_of, with_values
 from distdbg.lint.script.script import argument, has_stars, is_constant, names_in
 
 _SHARDS = re.compile(
@@ -22,8 +22,18 @@ NEEDS = ({"backward(", "DistributedSampler("}, {"DataLoader(", "shuffle"}, WRAPP
 
 
 def check(context: Context) -> Iterator[Hit]:
+    yield from _shuffled_by_rank(context)
     yield from _given_to_no_loader(context)
     yield from _without_a_sampler(context)
+
+
+def _shuffled_by_rank(context: Context) -> Iterator[Hit]:
+    """`DistributedSampler(data, seed=seed + rank)`: each rank takes its part of another order."""
+    for sampler in context.values.of_kind("sampler"):
+        seed = argument(sampler, 4, "seed")
+        if seed is not None and any(map(context.ranks.mentions, with_values(context, seed))):
+            text = "each rank shuffles with a seed of its own: their parts of the data overlap"
+            yield Hit(sampler, text, related=((seed, "depends on the rank"),))
 
 
 def _given_to_no_loader(context: Context) -> Iterator[Hit]:

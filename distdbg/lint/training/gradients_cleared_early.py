@@ -50,7 +50,7 @@ def _by_an_inner_loop(context: Context) -> Iterator[Hit]:
         back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
         if not back or any(e.kind in STEPS for e in does) or "grad" in names_in(loop):
             continue
-        outer = next(iter(script.loops_around(loop)), None)
+        outer = next(iter(script.loops_around(loop)), None) or script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
         steps = [e for e in after if e.kind in STEPS and not Events.managed(e)]
         again = any(e.kind in ("backward", "zero") and steps and e in after[: after.index(steps[0])] for e in after)

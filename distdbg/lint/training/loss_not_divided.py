@@ -11,7 +11,7 @@ from distdbg.lint.script.accumulation import ACCUMULATES, Accumulation, accumula
 from distdbg.lint.script.events import Events, carrier
 from distdbg.lint.script.kept import LOSS
 from distdbg.lint.script.loops import for_evaluation
-from distdbg.lint.script.script import Function, names_in
+from distdbg.lint.script.script import names_in
 
 #: a sum is meant, or something else divides
 UNLESS = re.compile(
@@ -24,7 +24,6 @@ _DIVIDE_THEMSELVES = {"trainer", "deepspeed", "lightning"}
 
 #: a value that is only read: for a log
 _READ_ONLY = {"item", "detach", "tolist", "log"}
-_HOPS = 4
 #: `masked_mean(loss, mask, loss_denominator)`
 _IS_A_DENOMINATOR = re.compile(r"denominator|divisor|normali[sz]er", re.IGNORECASE)
 
@@ -48,15 +47,36 @@ def check(context: Context) -> Iterator[Hit]:
             related = ((one.guard, "the step comes every few batches"),)
         else:
             continue
-        if _is_divided(context, one) or _comes_divided(context, one) or _is_told_how_many(one):
+        if _is_told_how_many(one) or any(_divides_in(context, place, one) for place in _places(context, one)):
             continue
         text = "gradients are added up over several batches, and the loss is not divided by their number"
         if Events.managed(one.backward) and not context.values.of_kind("accelerator"):
             text = f"{text}, if the accelerator is not told it"
-        elif not _divides_elsewhere(context, one):
+            yield Hit(one.backward.top, text, "possible", severity="info", related=related)
+        else:
             yield Hit(one.backward.top, text, related=related)
-            continue
-        yield Hit(one.backward.top, text, "possible", severity="info", related=related)
+
+
+def _places(context: Context, one: Accumulation) -> Iterator[ast.AST]:
+    """The loop or function of the backward pass, what it calls, and the callers of what is given the loss."""
+    yield one.place
+    yield from (function for function in context.loops.reached(one.place) if not for_evaluation(function.name))
+    function = context.script.function_of(one.backward.call)
+    kept = carrier(one.backward.call) if isinstance(one.backward.call, ast.Call) else None
+    if function is not None and kept in {a.arg for a in function.args.args}:
+        yield context.script.tree
+
+
+def _divides_in(context: Context, place: ast.AST, one: Accumulation) -> bool:
+    """A division that is not for a log only, and not by the number of batches since the last step."""
+    counters = _counters(context, one.place)
+    for node in context.script.within(place, ast.BinOp, ast.Call, ast.AugAssign):
+        if _divides(node) and not _by_one_of(node, counters):
+            words = names_in(context.script.statement_of(node))
+            of_a_loss = any(LOSS.search(word) or ACCUMULATES.search(word) for word in words)
+            if "backward" in words or (of_a_loss and not words & _READ_ONLY):
+                return True
+    return False
 
 
 def _repeats(place: ast.AST) -> set[str]:
@@ -88,96 +108,11 @@ def _words(context: Context, test: ast.expr) -> set[str]:
     return names_in(test).union(*map(names_in, bound))
 
 
-def _is_divided(context: Context, one: Accumulation) -> bool:
-    """By a division on the way of the loss to where it goes backward, or by the number in a function that is called."""
-    script, call = context.script, one.backward.call
-    kept = carrier(call) or _attribute(call) if isinstance(call, ast.Call) else None
-    counters = _counters(context, one.place)
-    way = _way_of(context, one, kept) if kept is not None else None
-    for node in script.within(one.place, ast.BinOp, ast.Call, ast.AugAssign):
-        if _divides(node) and not _by_one_of(node, counters) and (way is None or _is_on_the_way(context, node, way)):
-            return True
-    for place in context.loops.reached(one.place):
-        if not for_evaluation(place.name) and _divides_in(context, place):
-            return True
-    return False
-
-
-def _divides_in(context: Context, place: Function) -> bool:
-    """A function divides by the number of batches, or divides what goes backward in it."""
-    back = [c for c in context.script.within(place, ast.Call) if context.events.kind(c) == "backward"]
-    carried = {kept for c in back if (kept := carrier(c)) is not None}
-    for node in context.script.within(place, ast.BinOp, ast.Call, ast.AugAssign):
-        if not _divides(node):
-            continue
-        by = getattr(node, "right", None) or getattr(node, "value", None) or node
-        if any(ACCUMULATES.search(w) for w in names_in(by)) or (back and _is_on_the_way(context, node, carried)):
-            return True
-    return False
-
-
-def _way_of(context: Context, one: Accumulation, kept: str) -> set[str]:
-    """The names that what goes backward is made of, in the code around it."""
-    script = context.script
-    place = script.function_of(one.backward.call) or one.place
-    assigned = [a for a in script.within(place, ast.Assign, ast.AugAssign) if not names_in(a.value) & _READ_ONLY]
-    names = {kept}
-    for _ in range(_HOPS):
-        before = len(names)
-        for a in assigned:
-            targets = a.targets if isinstance(a, ast.Assign) else [a.target]
-            if any(isinstance(t, ast.Name) and t.id in names for t in targets):
-                names |= {n.id for n in script.within(a.value, ast.Name) if LOSS.search(n.id)}
-        if len(names) == before:
-            break
-    return names
-
-
-def _is_on_the_way(context: Context, node: ast.AST, way: set[str]) -> bool:
-    words = names_in(context.script.statement_of(node))
-    return "backward" in words or (not words & _READ_ONLY and bool(_targets(context, node) & way))
-
-
-def _divides_elsewhere(context: Context, one: Accumulation) -> bool:
-    """A loss is divided beside its way, for a log, or something in a function that is called: who knows what."""
-    script = context.script
-    beside = (n for n in script.within(one.place, ast.BinOp, ast.Call, ast.AugAssign) if _divides(n))
-    if any("loss" in w.lower() for node in beside for w in _targets(context, node)):
-        return True
-    called = (f for f in context.loops.reached(one.place) if not for_evaluation(f.name))
-    return any(_divides(n) for f in called for n in script.within(f, ast.BinOp, ast.Call, ast.AugAssign))
-
-
-def _targets(context: Context, node: ast.AST) -> set[str]:
-    """What the statement of a node assigns to."""
-    statement = context.script.statement_of(node)
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    return set().union(*(names_in(t) for t in targets if t is not None))
-
-
-def _comes_divided(context: Context, one: Accumulation) -> bool:
-    """What goes backward is a parameter, and some function of the file divides a loss by the number of batches."""
-    script, call = context.script, one.backward.call
-    kept = carrier(call) if isinstance(call, ast.Call) else None
-    function = script.function_of(call)
-    if kept is None or function is None or kept not in {a.arg for a in function.args.args}:
-        return False
-    divisions = (n for n in script.all(ast.BinOp, ast.AugAssign) if isinstance(n.op, ast.Div))
-    divisors = (getattr(n, "right", None) or n.value for n in divisions)
-    return any(ACCUMULATES.search(w) for divisor in divisors for w in names_in(divisor))
-
-
 def _is_told_how_many(one: Accumulation) -> bool:
     """`run_batch(batch, num_batches_for_this_update)`: what goes backward knows by what it should divide."""
     top = one.backward.top
     given = top.args if isinstance(top, ast.Call) and top is not one.backward.call else []
     return any(re.search(r"num_batches|n_batches|divisor|accum", w) for a in given for w in names_in(a))
-
-
-def _attribute(call: ast.Call) -> str | None:
-    """`loss` of `result.loss.backward()`."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return owner.attr if isinstance(owner, ast.Attribute) else None
 
 
 def _counters(context: Context, place: ast.AST) -> set[str]:
