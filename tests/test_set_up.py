@@ -151,7 +151,7 @@ def test_what_ci_runs_says_that_it_is_ci(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "make").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "test true"
+    assert done.stdout.splitlines()[-1] == "test-all true"
 
 
 #: Stands for Python in `make`: notes what it was called with, and makes what .ci/environment.py would.
