@@ -32,7 +32,7 @@ BUDGETS = {
     "launch": Budget(14_740, 12_500),
     "evidence": Budget(12_930, 11_000),
     "diagnosis": Budget(13_200, 10_000),
-    "worker": Budget(11_630, 9_500),
+    "worker": Budget(11_600, 9_500),
     "shrink": Budget(11_290, 7_500),
     "lint": Budget(8_740, 6_000),
     "collect": Budget(7_500, 6_500),

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from time import monotonic, sleep
 from typing import Any
 
+from distdbg.worker.models import local_part
+
 _LOOK_AGAIN_S = 0.002
+#: Seconds at the end of a script in which figures may still arrive: the device may be in a collective that never ends.
+_WAIT_AT_THE_END_S = 0.2
+
+
+def can_be_read_later(tensor: Any) -> bool:
+    """Whether the tensor is on a CPU or a GPU, and its values can be copied now: not while a CUDA graph is captured."""
+    kind = tensor.device.type
+    return kind == "cpu" or (kind == "cuda" and not sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 class LateFigures:
@@ -39,19 +50,33 @@ class LateFigures:
         self._about = about
         return True
 
-    def take(self) -> tuple[list[float], Any] | None:
-        """None where none has arrived."""
+    def take(self, *, last: bool = False) -> tuple[list[float], Any] | None:
+        """Return the vector and its description; None if none has arrived. With `last`, wait for it a little."""
+        until = monotonic() + _WAIT_AT_THE_END_S if last else 0.0
+        while last and self._event is not None and not self._event.query() and monotonic() < until:
+            sleep(_LOOK_AGAIN_S)
         if self._about is None or (self._event is not None and not self._event.query()):
             return None
         about, self._about = self._about, None
         return self._host.tolist(), about
 
-    def wait(self, seconds: float) -> tuple[list[float], Any] | None:
-        """As `take`, a little later: at the end of a script, whose device may never finish."""
-        until = monotonic() + seconds
-        while (arrived := self.take()) is None and self._about is not None and monotonic() < until:
-            sleep(_LOOK_AGAIN_S)
-        return arrived
+
+class LateNorms(LateFigures):
+    """The norms of one list of parameters at a time. It has no effect on the training."""
+
+    def measure(self, parameters: Sequence[Any], about: object) -> None:
+        """Send the norms, of a DTensor that of this rank's part, unless those before have not arrived.
+
+        About 1 ms for 5 million numbers on a CPU.
+        """
+        torch = sys.modules["torch"]
+        parts = [local_part(parameter) for parameter in parameters]
+        if len({part.device for part in parts}) != 1 or not can_be_read_later(parts[0]):
+            return
+        wide = any(part.dtype == torch.float64 for part in parts)
+        with torch.no_grad():
+            norms = torch._foreach_norm(parts, 2, dtype=torch.float64 if wide else torch.float32)
+            self.send(torch.stack(norms), about)
 
 
 class LateNumber:
@@ -62,7 +87,7 @@ class LateNumber:
 
     def swap(self, tensor: Any) -> float:
         """Send the sum of this tensor; return the number that was sent before, 0.0 where it has not arrived."""
-        if tensor.device.type != "cuda" or sys.modules["torch"].cuda.is_current_stream_capturing():
+        if tensor.device.type != "cuda" or not can_be_read_later(tensor):
             return 0.0
         arrived = self._figures.take()
         self._figures.send(tensor.detach().float().sum().reshape(1), True)

@@ -76,6 +76,17 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
+def local_part(tensor: Any) -> Any:
+    """This rank's part of a DTensor, any other tensor itself, without its graph: the whole would need a collective."""
+    return getattr(tensor, "_local_tensor", tensor).detach()
+
+
+def is_measured(parameter: Any) -> bool:
+    """Whether it is trained, and has numbers on this rank."""
+    part = getattr(parameter, "_local_tensor", parameter)
+    return bool(parameter.requires_grad and part.is_floating_point() and not part.is_sparse and part.numel())
+
+
 def plain_name(name: str) -> str:
     """The name of a parameter or module without the parts that wrappers add."""
     for word in _WRAPPERS:

@@ -70,8 +70,10 @@ Subject._index_sampler = Subject()
 
 
 def listeners(guard):
-    """What the bus calls of it."""
-    return [n for n, v in vars(guard).items() if callable(v) and n not in (*CALLED_BY_RUNNER, "__init__")]
+    """What the bus calls of it, inherited methods included."""
+    own = guard.__mro__[: guard.__mro__.index(Guard)]
+    methods = {name for cls in own for name, value in vars(cls).items() if callable(value)}
+    return sorted(methods - {*CALLED_BY_RUNNER, "__init__"})
 
 
 CASES = [(g, w) for g in GUARDS for w in ("a subscriber", *CALLED_BY_RUNNER) if w != "a subscriber" or listeners(g)]

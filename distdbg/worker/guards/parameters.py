@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.models import inner_of, is_fsdp1, parameters_of, plain_name, weak, weak_or_gone
+from distdbg.worker.models import inner_of, is_fsdp1, local_part, parameters_of, plain_name, weak, weak_or_gone
 from distdbg.worker.user_code import Where, users_line
 
 _MOST_NAMES = 5
@@ -16,7 +16,22 @@ _MOST_COMPARED, _VALUES_COMPARED = 256, 256
 _MOST_OPTIMIZERS = 8
 
 
-class DecayedNorms(Guard):
+class OptimizerGuard(Guard):
+    """Judges each optimizer of a model in DDP or FSDP2 once a window, before it steps."""
+
+    def window(self) -> None:
+        self.listen_in_window(optimizer=self._steps)
+
+    def judge(self, optimizer: Any, model: Any) -> None:
+        raise NotImplementedError
+
+    def _steps(self, optimizer: Any) -> None:
+        model = self.context.model()
+        if model is not None and not is_fsdp1(model) and self.is_first(optimizer, _MOST_OPTIMIZERS):
+            self.judge(optimizer, model)
+
+
+class DecayedNorms(OptimizerGuard):
     """Detect norms and biases under weight decay in an optimizer that exempts others: a pattern of names misses some.
 
     Only where the intention is visible: one group decays nothing and has only vectors, another decays and has vectors,
@@ -32,13 +47,7 @@ class DecayedNorms(Guard):
         "the optimizer's groups"
     )
 
-    def window(self) -> None:
-        self.listen_in_window(optimizer=self._steps)
-
-    def _steps(self, optimizer: Any) -> None:
-        model = self.context.model()
-        if model is None or is_fsdp1(model) or not self.is_first(optimizer, _MOST_OPTIMIZERS):
-            return
+    def judge(self, optimizer: Any, model: Any) -> None:
         groups = [group for group in optimizer.param_groups if isinstance(group.get("weight_decay"), (int, float))]
         decayed = [group for group in groups if group["weight_decay"] > 0]
         spared = [p for group in groups if group["weight_decay"] == 0 for p in group["params"]]
@@ -75,7 +84,7 @@ _FEWEST = 4
 _MOST_SHOWN = 5
 
 
-class LayerRatesMixed(Guard):
+class LayerRatesMixed(OptimizerGuard):
     """Detect a layer with two learning rates, or another layer's, where rates rise or fall from layer to layer.
 
     torch refuses a parameter in two groups, but not a pattern like `layers.1` that also matches `layers.10`. Only where
@@ -88,13 +97,7 @@ class LayerRatesMixed(Guard):
     costs = "a walk over all parameters at the second step, where there are more than two rates: about 1 ms for 1,000"
     blind = "models without DDP or FSDP2, or with fewer than four layers; rates that are no groups of one optimizer"
 
-    def window(self) -> None:
-        self.listen_in_window(optimizer=self._steps)
-
-    def _steps(self, optimizer: Any) -> None:
-        model = self.context.model()
-        if model is None or is_fsdp1(model) or not self.is_first(optimizer, _MOST_OPTIMIZERS):
-            return
+    def judge(self, optimizer: Any, model: Any) -> None:
         rates = _rates(optimizer)
         if len(set(rates.values())) < _FEWEST - 1:
             return
@@ -267,7 +270,7 @@ def _differs(parameter: Any, before: Any) -> bool:
 
 def _some_values(parameter: Any) -> Any:
     """A copy of some of them, from all over the parameter; of a DTensor, of this rank's part."""
-    values = getattr(parameter, "_local_tensor", parameter).detach().reshape(-1)
+    values = local_part(parameter).reshape(-1)
     return values[:: max(1, values.numel() // _VALUES_COMPARED)].clone()
 
 

@@ -1,20 +1,37 @@
-"""Detect schedules of the learning rate that move at the wrong time."""
+"""Detect schedules of the learning rate that move at the wrong time, or set a rate that trains nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from distdbg.worker.guards.shared.base import IN_A_ROW, Guard, script_failed
-from distdbg.worker.guards.shared.followed_schedules import FollowedSchedule, ScheduleFollower
+from distdbg.worker.guards.shared.base import IN_A_ROW, script_failed
+from distdbg.worker.guards.shared.followed_schedules import (
+    FollowedSchedule,
+    Schedule,
+    ScheduleFollower,
+    ScheduleGuard,
+)
 from distdbg.worker.guards.shared.passes import LoaderPass, PassGuard
-from distdbg.worker.models import weak
-from distdbg.worker.user_code import Where, users_line
-
-_MOST = 16
+from distdbg.worker.user_code import users_line
 
 
-class SchedulerBeforeOptimizer(Guard):
+class _MovingSchedule(Schedule):
+    """`at_step` is how often it had moved at its optimizer's last step, `at_backward` at the newest backward since."""
+
+    stepped = False
+    at_backward: int | None = None
+    at_step: int | None = None
+
+    def optimizer(self) -> Any:
+        return getattr(self.of(), "optimizer", None)
+
+    def moves(self) -> int | None:
+        """torch's own count; a schedule within another, as SequentialLR has them, may not move."""
+        count = getattr(self.of(), "_step_count", None)
+        return count if type(count) is int else None
+
+
+class SchedulerBeforeOptimizer(ScheduleGuard[_MovingSchedule]):
     """Detect a schedule that moves between a backward and the step that uses its gradients.
 
     That is: after a step of an optimizer follows a backward, then its scheduler moves, then it steps; three times in
@@ -29,71 +46,52 @@ class SchedulerBeforeOptimizer(Guard):
         "schedules that move at the head of an epoch or of a step, before the backward; schedules that are no torch's"
     )
 
-    def begin(self) -> None:
-        self._schedules: list[_MovingSchedule] = []
-        self.listen("scheduler", self._made)
-
-    def _made(self, scheduler: Any) -> None:
-        reference = weak(scheduler)
-        if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append(_MovingSchedule(reference))
+    record = _MovingSchedule
 
     def window(self) -> None:
-        if self._schedules:
-            for one in self._schedules:
-                one.stepped, one.at_backward = False, None
+        if self.schedules:
+            for schedule in self.schedules:
+                schedule.stepped, schedule.at_backward = False, None
             self.listen_in_window(step=self._stepped, backward=self._backward, optimizer=self._steps)
 
     def window_ends(self) -> None:
         if self.windows == self.most_windows:
             self.unsubscribe()
-            self._schedules = []
+            self.schedules = []
 
     def _stepped(self, optimizer: Any) -> None:
-        for one in self._schedules:
-            if one.optimizer() is optimizer:
-                one.stepped, one.at_backward, one.at_step = True, None, one.moves()
+        for schedule in self.schedules:
+            if schedule.optimizer() is optimizer:
+                schedule.stepped, schedule.at_backward, schedule.at_step = True, None, schedule.moves()
 
     def _backward(self, _frame: object) -> None:
-        for one in self._schedules:
-            if one.stepped:
-                one.at_backward = one.moves()
+        for schedule in self.schedules:
+            if schedule.stepped:
+                schedule.at_backward = schedule.moves()
 
     def _steps(self, optimizer: Any) -> None:
-        for one in self._schedules:
-            if one.at_backward is None or one.optimizer() is not optimizer:
+        for schedule in self.schedules:
+            if schedule.at_backward is None or schedule.optimizer() is not optimizer:
                 continue
-            now, before = one.moves(), one.at_backward
-            # one that moves with each micro-batch is `scheduler-cadence`
-            times = self.in_a_row(now is not None and now - 1 == before == one.at_step, one)
+            now, before = schedule.moves(), schedule.at_backward
+            # schedule that moves with each micro-batch is `scheduler-cadence`
+            times = self.in_a_row(now is not None and now - 1 == before == schedule.at_step, schedule)
             if times >= IN_A_ROW:
-                kind = type(one.of()).__name__
+                kind = type(schedule.of()).__name__
                 self.report(users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=times)
-
-
-class _MovingSchedule:
-    """`at_step` is how often it had moved at its optimizer's last step, `at_backward` at the newest backward since."""
-
-    def __init__(self, of: Callable[[], Any]) -> None:
-        self.of = of
-        self.stepped = False
-        self.at_backward: int | None = None
-        self.at_step: int | None = None
-
-    def optimizer(self) -> Any:
-        return getattr(self.of(), "optimizer", None)
-
-    def moves(self) -> int | None:
-        """torch's own count; a schedule within another, as SequentialLR has them, may not move."""
-        count = getattr(self.of(), "_step_count", None)
-        return count if type(count) is int else None
 
 
 #: Where each kind keeps the length that it was made for.
 _LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max"}
 
 
-class SchedulerCadence(PassGuard, ScheduleFollower):
+class _PlannedSchedule(FollowedSchedule):
+    """At the newest look: its count of moves, the number that it was made for, and the steps of all optimizers."""
+
+    last_epoch = planned = all_steps = 0
+
+
+class SchedulerCadence(PassGuard, ScheduleFollower[_PlannedSchedule]):
     """Detect a schedule made for steps that moves once an epoch, or one made for epochs that moves with each step.
 
     It compares at the end of a complete script: moves of the schedule, passes and steps. A schedule that moves several
@@ -107,14 +105,14 @@ class SchedulerCadence(PassGuard, ScheduleFollower):
         "that do not run to their end, unless the rate is 0"
     )
 
+    record = _PlannedSchedule
+
     def begin(self) -> None:
         PassGuard.begin(self)
         ScheduleFollower.begin(self)
-        self._schedules: list[_PlannedSchedule] = []
         self._passes = 0
-        self.listen("scheduler", self._plan)
 
-    def judge(self, schedule: FollowedSchedule, *, ended: bool) -> None:
+    def judge(self, schedule: _PlannedSchedule, *, ended: bool) -> None:
         if not schedule.moves_a_step:
             return
         planned = _planned_moves(schedule.of()) if ended else 0
@@ -132,39 +130,38 @@ class SchedulerCadence(PassGuard, ScheduleFollower):
         self._passes += 1
         self._look()
 
-    def _plan(self, scheduler: Any) -> None:
-        reference = weak(scheduler)
-        if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append(_PlannedSchedule(reference, users_line(), self.page.steps()))
-
     def _look(self) -> None:
         """Repeated, since a schedule of a function does not live until the end."""
-        for one in self._schedules:
-            scheduler = one.of()
+        for schedule in self.schedules:
+            scheduler = schedule.of()
             if scheduler is not None:
-                one.kind = type(scheduler).__name__
-                one.moved = scheduler.last_epoch
-                one.planned = getattr(scheduler, _LENGTHS.get(one.kind, ""), 0)
-                one.steps = self.page.steps() - one.since
+                schedule.kind = type(scheduler).__name__
+                schedule.last_epoch = scheduler.last_epoch
+                schedule.planned = getattr(scheduler, _LENGTHS.get(schedule.kind, ""), 0)
+                schedule.all_steps = self.page.steps() - schedule.since
 
     def finish(self) -> None:
         PassGuard.finish(self)
         if not script_failed():
             self.judge_all(ended=True)
         self._look()
-        passes = self._passes
-        for one in self._schedules:
-            if passes < 2 or one.steps < 5 * passes or not one.planned:
-                continue
-            wrong = ""
-            if one.kind == "OneCycleLR" and abs(one.moved - passes) <= 1 and one.planned >= 5 * max(one.moved, 1):
-                # a length that is no match for the steps counts epochs, and the training was stopped early
-                wrong = "steps" if 2 * one.planned >= one.steps else ""
-            elif one.kind == "CosineAnnealingLR" and one.planned == passes and 10 * one.moved >= 9 * one.steps:
-                wrong = "passes"
-            if wrong:
-                self.report(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
-                         passes=passes, made_for=wrong)  # fmt: skip
+        for schedule in self.schedules:
+            made_for = _made_for(schedule, self._passes)
+            if made_for:
+                self.report(schedule.where, scheduler=schedule.kind, planned=schedule.planned,
+                            moved=schedule.last_epoch, steps=schedule.all_steps, passes=self._passes,
+                            made_for=made_for)  # fmt: skip
+
+
+def _made_for(schedule: _PlannedSchedule, passes: int) -> str:
+    """Return `steps` for a schedule that moves once a pass, `passes` for one that moves with each step, else ""."""
+    moved, planned, steps = schedule.last_epoch, schedule.planned, schedule.all_steps
+    if passes < 2 or steps < 5 * passes or not planned:
+        return ""
+    if schedule.kind == "OneCycleLR" and abs(moved - passes) <= 1 and planned >= 5 * max(moved, 1):
+        # a length that is no match for the steps counts epochs, and the training was stopped early
+        return "steps" if 2 * planned >= steps else ""
+    return "passes" if schedule.kind == "CosineAnnealingLR" and planned == passes and 10 * moved >= 9 * steps else ""
 
 
 def _planned_moves(scheduler: Any) -> int:
@@ -175,81 +172,19 @@ def _planned_moves(scheduler: Any) -> int:
     return planned if isinstance(planned, int) else 0
 
 
-class _PlannedSchedule:
-    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
-        self.of, self.where, self.since = of, where, since
-        self.kind = ""
-        self.moved = self.planned = self.steps = 0
-
-
+#: A script of fewer steps may be a trial of the first steps of a warm-up.
 _FEWEST_STEPS = 30
 _MOST_PASSES = 10_000
 #: A schedule that moves once a pass, and was made for steps, is `scheduler-cadence`.
 _STEPS_A_MOVE = 5
 
 
-class WarmupTooLong(Guard):
-    """Detect a training that ended while the schedule of the learning rate was in its warm-up.
-
-    It judges at the end of a script that ended by itself with a complete training: its last pass over a loader was
-    complete, or the schedule had made all planned moves. A trial of fifty steps proves nothing about a warm-up of a
-    thousand."""
-
-    id = "warmup-too-long"
-    costs = "some us for each schedule, and for each pass over a loader while it is in its warm-up"
-    blind = (
-        "other schedules than LinearLR, OneCycleLR and those of transformers; trainings of under 30 steps, or broken "
-        "off in the middle of a pass; IterableDataset, whose end is unknown, where a schedule has no planned length"
-    )
-
-    def begin(self) -> None:
-        self._schedules: list[_WarmupSchedule] = []
-        #: the newest epoch that was gone through to its end, and the steps at that end
-        self._epochs, self._ended_at = self.page.epochs(), -1
-        self.listen("scheduler", self._made)
-
-    def _made(self, scheduler: Any) -> None:
-        reference = weak(scheduler)
-        if reference is None or len(self._schedules) >= _MOST:
-            return
-        if not self._schedules:
-            self.listen("data-end", self._ends)
-        self._schedules.append(_WarmupSchedule(reference, users_line(), self.page.steps()))
-
-    def _ends(self, _iterator: object) -> None:
-        if self.page.epochs() > self._epochs:
-            self._epochs, self._ended_at = self.page.epochs(), self.page.steps()
-        for one in self._schedules:
-            one.look(self.page.steps())
-        self._schedules = [one for one in self._schedules if one.warms_up]
-        if self.passes_end(_MOST_PASSES, "data-end") or not self._schedules:
-            self._schedules = []
-            self.unsubscribe("data-end")
-
-    def finish(self) -> None:
-        if script_failed():
-            return
-        for one in self._schedules:
-            one.look(self.page.steps())
-            steps = self.page.steps() - one.since
-            # a run that stops early, or is one of several, proves nothing against a plan that includes the warm-up;
-            # a plan in micro-batches, four of them a step, looks the same as a run of its first quarter
-            planned_so = one.planned <= one.moves or one.warmup >= one.planned
-            ended = planned_so if one.planned > 0 else self.page.steps() == self._ended_at
-            if one.warms_up and one.moves > 1 and steps >= _FEWEST_STEPS and ended and not one.is_slow(steps):
-                self.report(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
-                         rate=one.rate, peak=one.peak)  # fmt: skip
-
-
-class _WarmupSchedule:
+class _WarmupSchedule(Schedule):
     """A schedule at its last look, since one of a function does not live until the end."""
 
-    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
-        self.of, self.where, self.since = of, where, since
-        self.kind = ""
-        self.moves = self.planned = 0
-        self.warmup = self.rate = self.peak = 0.0
-        self.warms_up = True
+    moves = planned = 0
+    warmup = rate = peak = 0.0
+    warms_up = True
 
     def look(self, steps: int) -> None:
         scheduler = self.of()
@@ -268,8 +203,58 @@ class _WarmupSchedule:
         self.kind, self.moves, self.rate = type(scheduler).__name__, moves, rate
         self.warmup, self.planned, self.peak = warmup, planned, peak
 
-    def is_slow(self, steps: int) -> bool:
-        return self.kind == "OneCycleLR" and steps >= _STEPS_A_MOVE * self.moves
+    def is_in_warmup(self, steps: int) -> bool:
+        moves_once_a_pass = self.kind == "OneCycleLR" and steps >= _STEPS_A_MOVE * self.moves
+        return self.warms_up and self.moves > 1 and not moves_once_a_pass
+
+
+class WarmupTooLong(ScheduleGuard[_WarmupSchedule]):
+    """Detect a training that ended while the schedule of the learning rate was in its warm-up.
+
+    It judges at the end of a script that ended by itself with a complete training: its last pass over a loader was
+    complete, or the schedule had made all planned moves. A trial of fifty steps proves nothing about a warm-up of a
+    thousand."""
+
+    id = "warmup-too-long"
+    costs = "some us for each schedule, and for each pass over a loader while it is in its warm-up"
+    blind = (
+        "other schedules than LinearLR, OneCycleLR and those of transformers; trainings of under 30 steps, or broken "
+        "off in the middle of a pass; IterableDataset, whose end is unknown, where a schedule has no planned length"
+    )
+
+    record = _WarmupSchedule
+
+    def begin(self) -> None:
+        super().begin()
+        #: the newest epoch that was gone through to its end, and the steps at that end
+        self._epochs, self._ended_at = self.page.epochs(), -1
+
+    def listen_to_schedules(self) -> None:
+        self.listen("data-end", self._ends)
+
+    def _ends(self, _iterator: object) -> None:
+        if self.page.epochs() > self._epochs:
+            self._epochs, self._ended_at = self.page.epochs(), self.page.steps()
+        for schedule in self.schedules:
+            schedule.look(self.page.steps())
+        self.schedules = [schedule for schedule in self.schedules if schedule.warms_up]
+        if self.passes_end(_MOST_PASSES, "data-end") or not self.schedules:
+            self.schedules = []
+            self.unsubscribe("data-end")
+
+    def finish(self) -> None:
+        if script_failed():
+            return
+        for schedule in self.schedules:
+            schedule.look(self.page.steps())
+            steps = self.page.steps() - schedule.since
+            # a run that stops early, or is one of several, proves nothing against a plan that includes the warm-up;
+            # a plan in micro-batches, four of them a step, looks the same as a run of its first quarter
+            planned_so = schedule.planned <= schedule.moves or schedule.warmup >= schedule.planned
+            ended = planned_so if schedule.planned > 0 else self.page.steps() == self._ended_at
+            if ended and steps >= _FEWEST_STEPS and schedule.is_in_warmup(steps):
+                self.report(schedule.where, scheduler=schedule.kind, warmup=schedule.warmup, moves=schedule.moves,
+                            steps=steps, rate=schedule.rate, peak=schedule.peak)  # fmt: skip
 
 
 #: The names of the two numbers in transformers, and in copies of its schedules.
@@ -310,3 +295,27 @@ def _value(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # nothing in it yet
         return None
+
+
+class LearningRateZero(ScheduleFollower[FollowedSchedule]):
+    """Detect a schedule that has set the learning rate of all groups of parameters to 0 while the training goes on.
+
+    That is: a quarter of all steps, the newest, at least ten; or all steps of a script that has ended. A schedule that
+    moves several times for each step is `scheduler-cadence`."""
+
+    id = "learning-rate-zero"
+    costs = "about 1 us for each step, where there is a schedule"
+    blind = "rates that the script sets without a schedule of torch; rates that are tensors; a schedule that ends at 0"
+
+    record = FollowedSchedule
+
+    def judge(self, schedule: FollowedSchedule, *, ended: bool) -> None:
+        never_positive = ended and not schedule.was_positive and schedule.steps >= _FEWEST_STEPS
+        if schedule.moves_a_step or not schedule.rate_is_gone or not (schedule.was_positive or never_positive):
+            return
+        self.report(schedule.where, scheduler=schedule.kind, since=schedule.zero_since, zero=schedule.zero_steps,
+                    steps=schedule.steps)  # fmt: skip
+
+    def finish(self) -> None:
+        if not script_failed():
+            self.judge_all(ended=True)

@@ -1,4 +1,4 @@
-"""Look at the weights a few times in a run: are they the same on all ranks, and finite?"""
+"""Compare the weights of the ranks a few times in a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard, script_failed
 from distdbg.worker.guards.shared.hand_reduced import HandReduced
-from distdbg.worker.guards.shared.loss_probe import LossProbe
-from distdbg.worker.guards.shared.norms import Norms, is_measured
-from distdbg.worker.models import is_ddp, parameters_of, plain_name, weak_or_gone
-from distdbg.worker.user_code import Where, users_line
+from distdbg.worker.late_figures import LateNorms
+from distdbg.worker.models import is_ddp, is_measured, plain_name, weak_or_gone
 
 _MOST_PARAMETERS = 2000
 #: Checksums that one fact has: of as many parameters, or of groups of neighbours.
@@ -39,13 +37,13 @@ class WeightsDesynced(Guard):
     )
 
     def begin(self) -> None:
-        self._norms = Norms()
+        self._norms = LateNorms()
         self._model: Any = lambda: None
         self._ranks: list[int] = []
         #: steps and changes of the first parameter when a window opened and at the newest look
         self._opened = self._looked = (0, 0)
         self._hand: HandReduced | None = None
-        self._hand_norms = Norms()
+        self._hand_norms = LateNorms()
         #: by step, the norms of the parameters of `_hand`
         self._hand_looks: dict[int, list[float]] = {}
         self._agreeing: tuple[list[str], list[int], list[str]] | None = None
@@ -113,7 +111,7 @@ class WeightsDesynced(Guard):
 
     def _take_hand(self) -> None:
         """Take the norms that have arrived; report them once it is known which parameters must agree."""
-        if (arrived := self._hand_norms.arrived()) is not None:
+        if (arrived := self._hand_norms.take()) is not None:
             norms, (count, step) = arrived
             if len(norms) == count:
                 self._hand_looks[step] = norms
@@ -148,7 +146,7 @@ class WeightsDesynced(Guard):
         self._send(last=last)
 
     def _send(self, *, last: bool) -> None:
-        if (arrived := self._norms.arrived(last=last)) is None:
+        if (arrived := self._norms.take(last=last)) is None:
             return
         norms, (names, step) = arrived
         model = self._model()
@@ -198,79 +196,3 @@ def _machine(device: Any) -> str:
     if device is not None and device.type == "cuda":
         return f"{torch.__version__}, {torch.cuda.get_device_name(device)}"
     return f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
-
-
-class NonFinite(Guard):
-    """Report weights that are not finite, and losses that stay so though the weights are finite.
-
-    A loss that is NaN makes all gradients NaN, and a step on them the weights: from there on nothing is learnt, and no
-    error is raised. What a scaler of gradients or the script skips never reaches the weights; nothing is learnt where
-    it skips all."""
-
-    id = "non-finite"
-    most = 1
-    costs = (
-        "a pass over eight parameters at the steps 11, 22, 44 and so on, then each thousand, and at the end; two "
-        "losses are read after the backwards 1, 2, 4 and so on, then after each thousand"
-    )
-    blind = "where it was made: `--watch numerics` names the module and the step"
-
-    def begin(self) -> None:
-        self._norms = Norms()
-        self._optimizer: Any = lambda: None
-        self._where: Where | None = None
-        self._losses = LossProbe(self._listen_to_losses, self.page.steps)
-
-    def look_at_loss(self) -> None:
-        self._losses.look()
-        self._judge_losses()
-
-    def _listen_to_losses(self, on: bool) -> None:
-        if on:
-            self.listen("backward", self._loss)
-        else:
-            self.unsubscribe("backward", self._loss)
-
-    def _loss(self, frame: FrameType) -> None:
-        self._losses.add(frame)
-        self._judge_losses()
-
-    def _judge_losses(self, *, last: bool = False) -> None:
-        """Where the optimizer steps, the weights may be what is wrong: these are looked at first."""
-        found = self._losses.found
-        if found is not None and (last or not found.stepped):
-            self.report(found.where, made="losses", loss=str(found.value), losses=found.count, masked=found.stepped)
-
-    def window(self) -> None:
-        self.listen_in_window(step=self._stepped, backward=self._backward)
-
-    def _stepped(self, optimizer: Any) -> None:
-        self._optimizer = weak_or_gone(optimizer)
-        self.unsubscribe("step")
-
-    def _backward(self, _frame: object) -> None:
-        self._where = users_line()
-        self.unsubscribe("backward", self._backward)
-
-    def look(self) -> None:
-        self._judge(last=False)
-        optimizer = self._optimizer()
-        own = [p for p in parameters_of(optimizer) if is_measured(p)] if optimizer is not None else []
-        self._norms.measure(own[:: len(own) // 8 + 1], self.page.steps())
-        self._judge(last=self.context.ended)
-
-    def finish(self) -> None:
-        if not script_failed():
-            self.look()
-            self._losses.finish()
-            self._judge_losses(last=True)
-
-    def _judge(self, *, last: bool) -> None:
-        from math import isfinite
-
-        if (arrived := self._norms.arrived(last=last)) is None:
-            return
-        norms, step = arrived
-        bad = sum(not isfinite(norm) for norm in norms)
-        if bad:
-            self.report(self._where, made="weights", at=step, bad_weights=bad, weights=len(norms), stepped=True)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from distdbg.worker.models import local_part
+
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
 _PROBED = 1 << 16
@@ -28,24 +30,19 @@ def tensors_in(value: object, most: int = 8) -> list[Any]:
     return found
 
 
-def local(tensor: Any) -> Any:
-    """This rank's part of a DTensor: the whole would need a collective."""
-    return getattr(tensor, "_local_tensor", tensor).detach()
-
-
 def probe(tensor: Any) -> Any:
     """A part of a gradient, for a quick test."""
-    return local(tensor).reshape(-1)[:_PROBED]
+    return local_part(tensor).reshape(-1)[:_PROBED]
 
 
 def is_finite(tensor: Any) -> bool:
     """Waits for a tensor's device."""
-    return bool(torch.isfinite(local(tensor)).all())
+    return bool(torch.isfinite(local_part(tensor)).all())
 
 
 def is_mask(tensor: Any) -> bool:
     """-inf is all that is not finite in it, as in a mask of attention."""
-    values = local(tensor)
+    values = local_part(tensor)
     return not bool((torch.isnan(values) | torch.isposinf(values)).any())
 
 
@@ -54,7 +51,7 @@ def has_same_bad_rows(batch: Any, output: Any) -> bool:
 
     False if there is no output or if the dimensions are not comparable.
     """
-    rows = [local(one) for one in (batch, output) if one is not None and one.dim()]
+    rows = [local_part(one) for one in (batch, output) if one is not None and one.dim()]
     if len(rows) < 2 or rows[0].shape[0] != rows[1].shape[0]:
         return False
     first, second = ((~torch.isfinite(one)).reshape(one.shape[0], -1).any(1) for one in rows)
@@ -63,7 +60,7 @@ def has_same_bad_rows(batch: Any, output: Any) -> bool:
 
 def statistics(tensor: Any) -> dict[str, object]:
     """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of the finite values."""
-    values = local(tensor)
+    values = local_part(tensor)
     finite = values[torch.isfinite(values)].double()
     found: dict[str, object] = {
         "shape": list(values.shape), "dtype": str(values.dtype).removeprefix("torch."), "count": values.numel(),

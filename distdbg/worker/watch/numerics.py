@@ -16,11 +16,11 @@ from typing import Any
 from distdbg.worker.context import RankContext
 from distdbg.worker.hooks.hook_points import roots_of
 from distdbg.worker.late_figures import LateNumber
-from distdbg.worker.models import inner_of, parameters_of, weak_or_gone
+from distdbg.worker.models import inner_of, local_part, parameters_of, weak_or_gone
 from distdbg.worker.user_code import Where, is_ignored, users_line
 from distdbg.worker.watch import outputs
 from distdbg.worker.watch.dump import NonfiniteDump
-from distdbg.worker.watch.figures import is_finite, local, probe
+from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.outputs import bad_gradients, bad_weights, origin
 from distdbg.worker.watch.root import Saves
 
@@ -215,10 +215,10 @@ def _probe(optimizer: Any) -> Any:
 def _bad_ones(optimizer: Any) -> dict[int, int]:
     """id of each parameter whose gradient is not finite -> its version."""
     dense = (p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse)
-    return {id(p): local(p)._version for p in dense if not is_finite(p.grad)}
+    return {id(p): local_part(p)._version for p in dense if not is_finite(p.grad)}
 
 
 def _have_changed(optimizer: Any, before: dict[int, int]) -> bool:
     """A change through `.data` changes no version: then the weights themselves show it."""
     bad = [p for p in parameters_of(optimizer) if id(p) in before]
-    return any(local(p)._version != before[id(p)] for p in bad) or not all(map(is_finite, bad))
+    return any(local_part(p)._version != before[id(p)] for p in bad) or not all(map(is_finite, bad))

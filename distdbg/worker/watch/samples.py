@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from distdbg.worker.models import inner_of, is_ddp, is_fsdp1, parameters_of, plain_name
-from distdbg.worker.watch.figures import local
+from distdbg.worker.models import inner_of, is_ddp, is_fsdp1, local_part, parameters_of, plain_name
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -42,7 +41,7 @@ class Layers:
                 self.kinds.append(kind)
             self.places.append((len(self.names) - 1, place))
             if _has_units(module, parameters[place]) and len(self.rows) < _MOST_WITH_ROWS:
-                self.rows[place] = int(local(parameters[place]).shape[0])
+                self.rows[place] = int(local_part(parameters[place]).shape[0])
         #: place -> those that may read these units, and in how many groups they do; none where it is sharded
         self.readers: dict[int, list[tuple[int, int]]] = {}
         self._find_readers([(place, parameters[place], known.get(self._ids[place])) for place in placed])
@@ -112,7 +111,7 @@ def _has_units(module: Any, parameter: Any) -> bool:
         return False
     placements = getattr(parameter, "placements", ())
     whole = all(p.is_replicate() or (p.is_shard() and p.dim == 0) for p in placements)
-    return whole and local(parameter).dim() > 1 and local(parameter).shape[0] >= _FEWEST_ROWS
+    return whole and local_part(parameter).dim() > 1 and local_part(parameter).shape[0] >= _FEWEST_ROWS
 
 
 def _is_sharded(parameter: Any) -> bool:

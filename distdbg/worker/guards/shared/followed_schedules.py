@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.models import weak
@@ -23,12 +23,47 @@ _MIN_REPEATED_SHARE = 0.9
 _ZERO_SHARE = 1e-9
 
 
-class FollowedSchedule:
-    """One schedule. Counts begin when it is made; `moves` does not count the one that its constructor makes."""
+class Schedule:
+    """A schedule that the script made at the line `where`, after `since` steps. `of` gives it while it lives."""
 
-    def __init__(self, of: Callable[[], Any], where: Where | None) -> None:
-        self.of, self.where = of, where
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        self.of, self.where, self.since = of, where, since
         self.kind = ""
+
+
+ScheduleT = TypeVar("ScheduleT", bound=Schedule)
+
+
+class ScheduleGuard(Guard, Generic[ScheduleT]):
+    """A guard that knows the schedules that the script has made, and does not keep them alive."""
+
+    #: the class of the entries of `schedules`
+    record: type[ScheduleT]
+
+    def begin(self) -> None:
+        self.schedules: list[ScheduleT] = []
+        self.listen("scheduler", self._add_schedule)
+
+    def listen_to_schedules(self) -> None:
+        """Subscribe to what the guard needs once there is a schedule."""
+
+    def _add_schedule(self, scheduler: Any) -> None:
+        """torch's constructor is about to run."""
+        reference = weak(scheduler)
+        if reference is None or len(self.schedules) >= _MAX_SCHEDULES:
+            return
+        if not self.schedules:
+            self.listen_to_schedules()
+        schedule = self.record(reference, users_line(), self.page.steps())
+        schedule.kind = type(scheduler).__name__
+        self.schedules.append(schedule)
+
+
+class FollowedSchedule(Schedule):
+    """Counts begin when it is made; `moves` does not count the one that its constructor makes."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        super().__init__(of, where, since)
         #: a line that moved it twice for one step
         self.moved_at: Where | None = None
         self.steps = self.moves = self.moves_since_step = self.repeated_steps = 0
@@ -72,14 +107,17 @@ class FollowedSchedule:
             self.largest_rate = max(self.largest_rate, largest)
 
 
-class ScheduleFollower(Guard):
+FollowedT = TypeVar("FollowedT", bound=FollowedSchedule)
+
+
+class ScheduleFollower(ScheduleGuard[FollowedT]):
     """A guard that judges each schedule from time to time, and at the end of a script that did not fail."""
 
-    def begin(self) -> None:
-        self.schedules: list[FollowedSchedule] = []
-        self.listen("scheduler", self._made)
+    def listen_to_schedules(self) -> None:
+        self.listen("scheduler-step", self._moves)
+        self.listen("optimizer", self._steps)
 
-    def judge(self, schedule: FollowedSchedule, *, ended: bool) -> None:
+    def judge(self, schedule: FollowedT, *, ended: bool) -> None:
         raise NotImplementedError
 
     def look(self) -> None:
@@ -90,18 +128,6 @@ class ScheduleFollower(Guard):
             scheduler = schedule.of()
             schedule.kind = type(scheduler).__name__ if scheduler is not None else schedule.kind
             self.judge(schedule, ended=ended)
-
-    def _made(self, scheduler: Any) -> None:
-        """torch's constructor is about to run."""
-        reference = weak(scheduler)
-        if reference is None or len(self.schedules) >= _MAX_SCHEDULES:
-            return
-        schedule = FollowedSchedule(reference, users_line())
-        schedule.kind = type(scheduler).__name__
-        if not self.schedules:
-            self.listen("scheduler-step", self._moves)
-            self.listen("optimizer", self._steps)
-        self.schedules.append(schedule)
 
     def _moves(self, scheduler: Any) -> None:
         if getattr(scheduler, "_step_count", 0) < 2:  # set to 0, and then counted to 1, by its constructor

@@ -18,8 +18,7 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from distdbg.worker.guards.shared.norms import is_measured
-from distdbg.worker.models import parameters_of, weak_or_gone
+from distdbg.worker.models import is_measured, parameters_of, weak_or_gone
 
 MAX_PARAMETERS = 2000
 #: Steps that are observed at least, and the share of them in which a gradient must be reduced.
