@@ -26,6 +26,7 @@ LONG = {
     "guards.md": "a table of all guards",
     "hang-dump.md": "the reference of the verdicts on hangs",
     "launch.md": "the reference of launch: each section is found by a link from an error or from --help",
+    "lint-engine.md": "a table of what a rule can ask, and the limits of each answer",
     "lint.md": "a table of all rules",
     "memory.md": "the reference of five commands that answer one question",
     "profile.md": "the reference of profile, with the meaning of each column",

@@ -134,12 +134,12 @@ ENTRIES = (
         "with model.module on one rank, gather sharded state on all ranks, call new_group on all ranks.",
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",
         lint=LintDoc(
-            how_seen="A collective of all ranks is in or behind an `if` about the rank, directly or in a function "
-            "that is called there, and the other ranks make no matching call. Or it is under an `if` about this rank's "
-            "own data (a warning): how many elements nonzero or where has selected, or whether a future is done. Of "
-            "severity info are calls that wait for other ranks in some jobs only: the forward pass of a DDP model, "
-            "which broadcasts the model's buffers, and Accelerate's save_state and get_state_dict, which wait for all "
-            "ranks with FSDP and DeepSpeed.",
+            how_seen="A collective of all ranks is in or behind an `if` about the rank, directly or in a function that "
+            "is called there, and the other ranks make no matching call. An `if` about a value that differs "
+            "from rank to rank counts as well: one that only some ranks assign, count up or return. Of "
+            "severity info are calls that wait for other ranks in some jobs only: the forward pass of a DDP "
+            "model, which broadcasts the model's buffers, and Accelerate's save_state and get_state_dict, "
+            "which wait for all ranks with FSDP and DeepSpeed.",
             remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints.",
         ),
     ),

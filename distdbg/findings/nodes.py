@@ -77,8 +77,8 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/elastic/run.html#important-notices",
         lint=LintDoc(
             how_seen="A script that starts a process group calls torch.cuda.set_device, or gives DDP its device_ids, "
-            "with a number that is written down, and nothing in it sets what a rank can see. Of severity info: NCCL is "
-            "started, DDP or FSDP wraps a model, and nothing makes a GPU the current one.",
+            "with a number that is written down, or moves the model that DDP wraps to cuda:0, and nothing in "
+            "it sets what a rank can see.",
             remedy="Use the local rank: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])).",
         ),
     ),

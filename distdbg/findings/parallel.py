@@ -29,9 +29,8 @@ ENTRIES = (
         source="https://github.com/pytorch/pytorch/issues/9176",
         lint=LintDoc(
             title="a checkpoint whose keys begin with `module.`",
-            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned; of severity info "
-            "where only a test, another method or a caller of the helper that saves wraps the model, or Accelerate's "
-            "prepare does.",
+            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned; of severity info if "
+            "only a test or another method wraps the model, or Accelerate's prepare does.",
             remedy="Save model.module.state_dict().",
         ),
     ),
@@ -65,8 +64,7 @@ ENTRIES = (
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
         lint=LintDoc(
             how_seen="torch.load without map_location, on all ranks, of what is called a checkpoint, a state or "
-            "weights; a warning where the file starts the process group or wraps the model. "
-            "Or a function is given map_location and does not hand it on.",
+            "weights; a warning if the file starts the process group or wraps the model.",
         ),
     ),
     FindingDoc(
@@ -132,12 +130,12 @@ ENTRIES = (
         lint=LintDoc(
             severity="error",
             title="several ranks write the same file",
-            how_seen="Of torch.save, torch.jit.save, safetensors, save_pretrained, checkpoints that are removed, and "
-            "folders that are made without exist_ok; of severity info, of files that are opened for writing, copied, "
-            "moved, removed after a test that they are there, downloaded or unpacked, pictures, log files, and "
-            "helpers that are called save_checkpoint or the like: no `if` about the rank, in "
-            "the function or in its callers, restricts it to one rank, and no rank is part of the path. Or the `if` "
-            "asks for the local rank only. Only the run can show whether the paths are really the same.",
+            how_seen="A file is saved, opened for writing, copied or moved, a checkpoint is removed, a folder is made "
+            "without exist_ok, or a helper such as save_checkpoint is called: no `if` about the rank, in the "
+            "function or in its callers, restricts it to one rank, and no rank is part of the path. Or that "
+            "`if` asks for the local rank only. Or one rank makes a folder that all write into, or writes a "
+            "file that all read, with no barrier between. A remark, unless the file shows that all ranks "
+            "come. Only the run can show whether the paths are the same.",
             remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
         ),
     ),
@@ -259,10 +257,9 @@ ENTRIES = (
         "`(i + 1) % n != 0` for no_sync and `(i + 1) % n == 0` for the step.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
         lint=LintDoc(
-            how_seen="no_sync is taken under a test of a counter, and the step under a test of the same counter and "
-            "number that holds in the same rounds, as with `i % n != 0` and `(i + 1) % n == 0`; or no_sync is taken "
-            "in the last round of a loop, behind which the optimizer steps; or require_backward_grad_sync is set "
-            "between the forward and the backward pass, and both read it.",
+            how_seen="no_sync is taken under a test of a loop's counter that holds in a round in which the optimizer "
+            "steps: the tests of both are computed for the rounds of one step. Or require_backward_grad_sync "
+            "is set between the forward and the backward pass, and both read it.",
         ),
     ),
     FindingDoc(
@@ -302,9 +299,8 @@ ENTRIES = (
             severity="error",
             title="a GradScaler that is used by halves",
             how_seen="On one way through the training loop, scaler.scale(loss).backward() is followed by "
-            "optimizer.step(), scaler.step by no scaler.update(), or scaler.unscale_ by a second one for the same "
-            "optimizer before the update. Or a float16 autocast without a scaler, whose small gradients become zero "
-            "(a warning); or a scaler beside bfloat16, which needs none (a remark).",
+            "optimizer.step(), scaler.step by no scaler.update(), or scaler.unscale_ by a second one for the "
+            "same optimizer before the update.",
             remedy="scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(). To clip, call "
             "scaler.unscale_(optimizer) once before all clips.",
         ),

@@ -209,8 +209,8 @@ ENTRIES = (
         lint=LintDoc(
             severity="info",
             title="a tensor's value is read on every step",
-            how_seen="In the innermost training loop, below no `if`, the loss that goes backward is read; or a loop "
-            "over all parameters reads one value of each.",
+            how_seen="In the innermost training loop, below no `if`, a loop over all parameters reads one value of "
+            "each.",
             remedy="Keep the sum on the device (`total += loss.detach()`) and read it every 100 steps; of many "
             "parameters stack the values and read them once.",
         ),

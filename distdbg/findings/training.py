@@ -15,10 +15,8 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
         lint=LintDoc(
             how_seen="A function without gradients adds up values over a loader with a DistributedSampler and returns "
-            "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for the world "
-            "size. Of severity info: a best value is compared with another one, the data of the evaluation have a "
-            "DistributedSampler, and nothing in the file reduces or gathers; and a LightningModule logs a loss in its "
-            "validation or test without sync_dist=True.",
+            "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for "
+            "the world size.",
         ),
     ),
     FindingDoc(
@@ -38,7 +36,8 @@ ENTRIES = (
         lint=LintDoc(
             title="every rank trains on all of the data",
             how_seen="A DDP model is trained from a DataLoader with shuffle=True and no sampler, over a data set that "
-            "does not hear of ranks. Or a DistributedSampler is created, and no loader is given it.",
+            "does not hear of ranks. Or a DistributedSampler is created, and no loader is given it. Or its "
+            "seed depends on the rank.",
             remedy="Give the loader sampler=DistributedSampler(dataset), drop shuffle=True, and call set_epoch.",
         ),
     ),
@@ -94,13 +93,10 @@ ENTRIES = (
         lint=LintDoc(
             how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() "
             "nowhere. Or a training loop evaluates now and then, under an `if`, with eval() on a model whose "
-            "train() is called outside of this loop only. Or a loop that evaluates, with gradients off, calls the "
-            "trained model, which has dropout or batch norm, and the file calls eval() nowhere. "
-            "Or of two models that are trained together only one is in eval mode where both are tested. Of severity "
-            "info: the file puts the model into eval mode between batches and never into train mode, or it never calls "
-            "eval() and evaluates a model that is given a dropout, that train() is called on or whose class is not in "
-            "sight, or one that it loads and never trains. And a module that puts one of its parts into eval mode in "
-            "__init__ only: train() of the whole module puts the part back.",
+            "train() is called outside of this loop only. Or train() is called in a loop over validation "
+            "data. Or a loop that evaluates, with gradients off, calls the trained model, which has dropout "
+            "or batch norm, and the file calls eval() nowhere. Of severity info: a method leaves eval mode "
+            "on, and the file calls train() nowhere.",
             remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         ),
     ),
@@ -118,11 +114,8 @@ ENTRIES = (
         lint=LintDoc(
             title="an evaluation that records graphs",
             how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and "
-            "neither it nor a caller turns gradients off. "
-            "Or an inference runs one model under no_grad and another one in eval mode outside of it. Of severity "
-            "info: a model in eval mode that is run outside of a loop, where nothing goes backward, and any model of "
-            "which all output is detached or becomes numbers; and in a file that never turns gradients off and freezes "
-            "nothing a function that by its name evaluates or generates, and a model that is called a teacher.",
+            "neither it nor a caller turns gradients off. Of severity info: any model of which all output is "
+            "detached or becomes numbers.",
             remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
         ),
     ),
@@ -154,9 +147,10 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
         lint=LintDoc(
             title="a value that carries the graph is kept from step to step",
-            how_seen="What backward() is called on is appended to a list or added to a sum that outlives the step, "
-            "without detach(), item() or float(); or the model's output, that it was made of, is appended "
-            "so. Of severity info: a meter whose class is not in sight is given it.",
+            how_seen="What backward() is called on, a loss that it is a part of, or the model's output that it was "
+            "computed of is appended to a list or added to a sum that outlives the step, with its graph: as "
+            "it is, after arithmetic, in a dictionary, by a method of a class of the file, or by the caller "
+            "of a function that returns it.",
             remedy="Keep loss.detach() (no wait for the device) or loss.item().",
         ),
     ),
@@ -228,8 +222,7 @@ ENTRIES = (
         remedy="Divide the loss by the number of micro-batches before backward().",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
-            how_seen="Backward passes are accumulated, and nothing divides between the loss and the step. Or what a "
-            "function returns is divided by the number of micro-batches, after it went backward with all of it.",
+            how_seen="Backward passes are accumulated, and nothing divides a loss between the model and the step.",
         ),
     ),
     FindingDoc(
@@ -248,10 +241,9 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
         lint=LintDoc(
             title="a DistributedSampler without set_epoch",
-            how_seen="A shuffling DistributedSampler feeds a training loop inside a loop over epochs of the same "
-            "file, and neither set_epoch is called on it there nor its `epoch` set. A factory is judged by the "
-            "constants that it is called with. Of severity info: a loader that is made elsewhere is gone through in "
-            "every epoch, or by a generator again and again, in a file of several ranks that never names set_epoch.",
+            how_seen="A shuffling DistributedSampler feeds a training loop inside a loop over epochs, and neither "
+            "set_epoch is called on it there nor its `epoch` set. A loader is followed through generators, "
+            "iterators and functions; a factory is judged by the constants that it is called with.",
             remedy="Call sampler.set_epoch(epoch) at the start of every epoch, before the loader is iterated.",
         ),
     ),
@@ -442,8 +434,8 @@ ENTRIES = (
         remedy="Seed with seed + rank, at the latest after the model was built.",
         source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
         lint=LintDoc(
-            how_seen="The script knows its rank and seeds torch, numpy or random with a value that the rank is no "
-            "part of. Or a function that seeds the workers of a loader uses no rank.",
+            how_seen="The script knows its rank and seeds torch, numpy or random with a value that the rank is no part "
+            "of.",
         ),
     ),
     FindingDoc(
@@ -517,9 +509,8 @@ ENTRIES = (
         source="https://github.com/huggingface/diffusers/pull/8312",
         lint=LintDoc(
             how_seen="The length of a loader before prepare() goes into the steps of a schedule times the number of "
-            "ranks; or the plain loader's length is taken although prepare() has returned another object; or the "
-            "steps of a schedule are multiplied by those of accumulation, or (info) are the micro-batches of all "
-            "epochs.",
+            "ranks; or (info) the steps of a schedule are multiplied by those of accumulation, or are the "
+            "micro-batches of all epochs.",
         ),
     ),
 )
