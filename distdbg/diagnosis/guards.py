@@ -10,7 +10,7 @@ from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import Rule
 from distdbg.evidence.jsonl import finite
-from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.evidence.run import UNKNOWN_RANK, GuardFact, RunEvidence
 from distdbg.findings import entry
 from distdbg.model import Citation, Confidence, Finding, Severity, grouped
 
@@ -88,7 +88,7 @@ class _Words(dict[str, _Word]):
 
 def facts(evidence: RunEvidence, guard: str) -> list[GuardFact]:
     """The facts of this guard, in the order of ranks and then of time."""
-    return [fact for rank in evidence.ranks for fact in rank.guards if fact.guard == guard]
+    return [fact for rank in (*evidence.ranks, *evidence.unattributed) for fact in rank.guards if fact.guard == guard]
 
 
 def by_place(found: Iterable[GuardFact]) -> list[list[GuardFact]]:
@@ -136,10 +136,10 @@ def guard_finding(
     confidence: Confidence = "certain",
 ) -> Finding:
     """A finding about the ranks of these facts."""
-    ranks = tuple(sorted({fact.rank for fact in found}))
+    ranks = tuple(sorted({fact.rank for fact in found} - {UNKNOWN_RANK}))
     cited = [fact.citation for fact in found if fact.citation is not None]
     return build_finding(
-        finding_id, ranks, f"{summary} ({who(evidence, ranks)})", cause,
+        finding_id, ranks, f"{summary} ({who(evidence, ranks)})" if ranks else summary, cause,
         remedy=remedy, severity=severity, confidence=confidence,
         step=min((fact.step for fact in found if fact.step is not None), default=None),
         evidence=(Citation(c.path, c.line, c.where) for c in cited[:_MOST_CITED]),

@@ -331,7 +331,7 @@ class RunEvidence:
         """Whether a field is neither None nor empty: one of this class (`dump`), of some rank (`rank.guards`) or of
         some node (`node.gpus`)."""
         owner, _, name = part.rpartition(".")
-        owners: tuple[object, ...] = {"": (self,), "rank": self.ranks, "node": self.nodes}[owner]
+        owners: tuple[object, ...] = {"": (self,), "rank": (*self.ranks, *self.unattributed), "node": self.nodes}[owner]
         return any(getattr(one, name) for one in owners)
 
     def node_of(self, rank: RankRecord) -> NodeRecord | None:

@@ -35,7 +35,7 @@ def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
         cause += f" {counted(others, 'other rank')} got it later, or with the averaged gradients."
     cause += _saved(same[0], found)
     made = own[0].fields.get("made")
-    fatal = made in _FATAL or any(f.fields.get("stepped") for f in found)
+    fatal = made in _FATAL or any(f.fields.get("stepped") or f.fields.get("lasting") for f in found)
     sure = made in ("module", "data", *_FATAL) and own[0].fields.get("traced") is not False
     yield guard_finding(evidence, "non-finite", same, summary, cause, severity="error" if fatal else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
@@ -85,6 +85,8 @@ def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _summary_and_cause(found: Facts) -> tuple[str, str]:
     fields = found[0].fields
+    if fields.get("made") == "logged":
+        return _as_logged(found[0])
     made, module, at = fields.get("made"), _name(fields.get("module")), f"at step {found[0].step}"
     why = [f"The backward began at {place(found[0])}."] if made != "gradient" and found[0].where else []
     if made == "losses":
@@ -118,6 +120,23 @@ def _summary_and_cause(found: Facts) -> tuple[str, str]:
     if not fields.get("stepped") and made != "losses":
         why.append("No optimizer was seen to step on gradients that are not finite.")
     return _summary(fields, made, module, at), " ".join(why)
+
+
+def _as_logged(fact: GuardFact) -> tuple[str, str]:
+    """What a training log shows of a job that something else launched: the values, and not what made them."""
+    values, lasting = fact.fields["values"], fact.fields.get("lasting")
+    words = " and ".join(f"{name} is {value}" for name, value in values.items())
+    at = f"at step {fact.step} " if fact.step is not None else ""
+    loss = (
+        "The loss stays so until the end of the log: nothing is learnt any more."
+        if lasting
+        else (
+            "The log shows finite losses: gradients that are not finite come from the backward, or from another rank."
+        )
+    )
+    return f"{at}{words} (line {fact.fields.get('line')}), and no later value is finite", (
+        f"{loss} `distdbg launch --watch numerics` names the module and the step that made it."
+    )
 
 
 def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> str:

@@ -14,13 +14,14 @@ from distdbg.evidence.logs.events import Event, events_in, missing_ranks
 from distdbg.evidence.logs.exits import Exit
 from distdbg.evidence.logs.kernel import killed_pid
 from distdbg.evidence.logs.local_ranks import NodeRanks
+from distdbg.evidence.logs.logged_values import LoggedValue, lasting_non_finite
 from distdbg.evidence.logs.messages import OF_WATCHDOG
 from distdbg.evidence.logs.nccl import all_of_nccl, read_nccl_log
 from distdbg.evidence.logs.process import LoggedProcess
 from distdbg.evidence.logs.rank_names import NameFacts
 from distdbg.evidence.logs.sources import ParsedLine, Source, ranks_of_ray
 from distdbg.evidence.logs.watchdog import speaks_of_watchdog
-from distdbg.evidence.run import UNKNOWN_RANK, DecisiveLine, ExceptionFact, HostClock, LogsRead
+from distdbg.evidence.run import UNKNOWN_RANK, DecisiveLine, ExceptionFact, GuardFact, HostClock, LogsRead
 from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import Citation, Unknown
 
@@ -131,14 +132,16 @@ class Assembly:
         if speaks_of_watchdog(source.text):
             self._watchdogs.append((source.rank, file.path, [line.text for line in source.lines]))
         events = [event for event in events_in(source, last_end) if not self._given_to_others(file, source, event)]
+        values = lasting_non_finite(source.lines)
         if source.rank is not None:
             process = self._of_rank(source.rank)
-        elif events or _complains(source):
+        elif events or values or _complains(source):
             process = self._of_unknown(source.host, source.pod, source.pid, source.local_rank)
             self._controllers += [process] if source.controls else []
         else:
             return
         _add_texts(process, file, source)
+        process.guards += [_non_finite(process, file, values)] if values else []
         for event in events:
             if event.child is None or source.rank is not None:
                 process.exceptions.append(self._fact(file, source, event, source.rank))
@@ -356,6 +359,15 @@ class Assembly:
             clocks=self._clocks,
             decisive=tuple(sorted(self._decisive, key=lambda d: (d.t if d.t is not None else 0.0, d.path, d.line))),
         )  # fmt: skip
+
+
+def _non_finite(process: LoggedProcess, file: LogFile, values: Sequence[LoggedValue]) -> GuardFact:
+    """The first of these values, as the guard of this name records what it sees in a rank."""
+    first = values[0]
+    of_line = {one.name: one.value for one in values if one.line == first.line}
+    fields = {"made": "logged", "values": of_line, "line": first.line, "lasting": any(one.is_loss for one in values)}
+    citation = Citation(file.path, first.line, quote=first.text)
+    return GuardFact(process.rank, "non-finite", fields, step=first.step, citation=citation)
 
 
 def _complains(source: Source) -> bool:

@@ -18,6 +18,7 @@ NEEDLES: tuple[bytes, ...] = (
     b"refused", b"join collective", b" nranks ", b"call first", b"otReady", b"egmentation", b" is lost",
     b"No such file", b"marked dead", b"subset of ranks", b"orruption", b"access fault", b"DUE TO", b"Evicted",
     b"low on resource", b"TERM_", b"nterrupt", b"type=timeout", b"xceed", b"deleted at request",
+    b" nan", b"=nan", b":nan", b" NaN", b"=NaN", b":NaN",
 )  # fmt: skip
 #: Blocks are searched without what is no letter: half of a log of numbers, in half of the time.
 _NO_LETTERS = bytes(code for code in range(256) if not (code < 128 and chr(code).isalpha()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from distdbg.evidence.logs.nccl import NcclLog
-from distdbg.evidence.run import UNKNOWN_RANK, ExceptionFact, RankRecord
+from distdbg.evidence.run import UNKNOWN_RANK, ExceptionFact, GuardFact, RankRecord
 from distdbg.model import Citation
 
 
@@ -32,6 +32,7 @@ class LoggedProcess:
     nccl_tail: str = ""
     nccl_path: str = ""
     nccl: NcclLog | None = None
+    guards: list[GuardFact] = field(default_factory=list)
 
     @classmethod
     def of_unknown_rank(
@@ -44,7 +45,7 @@ class LoggedProcess:
 
     @property
     def says_nothing(self) -> bool:
-        return not (self.exceptions or self.exit_code or self.nccl)
+        return not (self.exceptions or self.exit_code or self.nccl or self.guards)
 
     @property
     def only_nccl(self) -> bool:
@@ -79,6 +80,7 @@ class LoggedProcess:
             from_log=True,
             ended_by_watchdog=self.ended_by_watchdog,
             exceptions=tuple(self.exceptions) or record.exceptions,
+            guards=(*record.guards, *self.guards),
             stderr_tail=self.stderr_tail,
             stderr_path=self.stderr_path or record.stderr_path,
             stderr_first_line=self.stderr_first_line,
