@@ -30,7 +30,7 @@ class Budget:
 
 BUDGETS = {
     "launch": Budget(14_740, 12_500),
-    "evidence": Budget(12_930, 11_000),
+    "evidence": Budget(13_010, 11_000),
     "diagnosis": Budget(13_200, 10_000),
     "worker": Budget(11_600, 9_500),
     "shrink": Budget(11_290, 7_500),

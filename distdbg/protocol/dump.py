@@ -173,7 +173,7 @@ class NodePart(DumpPart, name="node", by="agent"):
 
     node_rank: int | None
     host: str
-    ranks: Sequence[Mapping[str, object]]
+    ranks: Sequence[object]
     sources: Mapping[str, str]
     ras: Mapping[str, object] | None = None
     ras_after: Mapping[str, object] | None = None
