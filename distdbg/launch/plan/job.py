@@ -17,7 +17,7 @@ from distdbg.launch.plan.environment import Variable, lint, resolve
 from distdbg.launch.plan.place import LOCAL, Location
 from distdbg.launch.plan.terminal_ranks import check_named_ranks, shown_ranks
 from distdbg.launch.plan.topology import MachineFacts, Shares, share_out
-from distdbg.launch.plan.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, value_mistake
+from distdbg.launch.plan.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, check_values, is_one_of_many
 from distdbg.protocol import chosen_ranks
 from distdbg.settings import JobSettings
 from distdbg.worker.guards import VARIABLE as GUARDS_VARIABLE
@@ -25,8 +25,6 @@ from distdbg.worker.guards import VARIABLE as GUARDS_VARIABLE
 #: Stand in the plan of nodes that have not met: the launcher fills them in when they have.
 FIRST_NODE, FIRST_PORT = "@first-node@", "@first-port@"
 BOOT = Path(__file__).resolve().parents[2] / "worker" / "boot.py"
-#: torchrun flags that mean "this is one node of N": the rendezvous is the user's.
-_ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
 #: Flags that this file writes itself and so takes out of what is passed through.
 _WRITTEN = ("module", "no-python")
 #: Whose output is shown: with our capture the console's business, without it torchrun's.
@@ -59,13 +57,6 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def is_one_of_many(settings: JobSettings) -> bool:
-    """Whether the user brings the rendezvous: Kubernetes, plain machines, one launch a node."""
-    flags = settings.torchrun
-    foreign = flags.get("rdzv-backend", "c10d") not in ("c10d", "static")
-    return foreign or any(name in flags for name in _ONE_OF_N) or ":" in flags.get("nnodes", "")
-
-
 def make_plan(
     settings: JobSettings,
     environ: Mapping[str, str],
@@ -83,7 +74,7 @@ def make_plan(
     Raises UsageError for what cannot be.
     """
     settings = _checked(settings)
-    foreign = is_one_of_many(settings)
+    foreign = is_one_of_many(settings.torchrun)
     alone = foreign or place.remote
     shares = share_out(settings.model_copy(update={"nodes": 1}) if alone else settings, machine, environ)
     variables, found = resolve(settings.presets, settings.env, origins, environ, machine.torch)
@@ -134,10 +125,7 @@ def make_plan(
 
 def _checked(settings: JobSettings) -> JobSettings:
     """What only all settings together show to be wrong; `--nnodes 2:2` is `--nodes 2`."""
-    for name, value in settings.torchrun.items():
-        mistake = value_mistake(name, value)
-        if mistake:
-            raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+    check_values(settings.torchrun)
     flags = dict(settings.torchrun)
     low, _, high = flags.get("nnodes", "").partition(":")
     if high and int(low) == int(high):
@@ -158,29 +146,24 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     found: list[Variable] = []
     if shares.omp_threads is not None:
         found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
-    if settings.memory or settings.memory_steps:
-        found.append(Variable("DISTDBG_MEMORY", "on", "distdbg: --memory"))
-    if settings.memory_steps:
-        found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
-    if settings.watch:
-        found.append(Variable("DISTDBG_WATCH", ",".join(settings.watch), "distdbg: --watch"))
-    if settings.on_nonfinite == "dump":
-        found.append(Variable("DISTDBG_ON_NONFINITE", "dump", "distdbg: --on-nonfinite"))
-    if settings.profile:
-        found.append(Variable("DISTDBG_PROFILE", settings.profile, "distdbg: --profile"))
-    if settings.profile and settings.profile_ranks != "all":
-        found.append(Variable("DISTDBG_PROFILE_RANKS", settings.profile_ranks, "distdbg: --profile-ranks"))
-    if settings.overfit_batch:
-        found.append(Variable("DISTDBG_OVERFIT_BATCH", str(settings.overfit_batch), "distdbg: --overfit-batch"))
-    if settings.guards:
-        modes = ",".join(f"{name}={mode}" for name, mode in settings.guards.items())
-        found.append(Variable(GUARDS_VARIABLE, modes, "distdbg: --guard"))
+    asked = (
+        ("DISTDBG_MEMORY", "on" if settings.memory or settings.memory_steps else "", "--memory"),
+        ("DISTDBG_MEMORY_STEPS", settings.memory_steps, "--memory-steps"),
+        ("DISTDBG_WATCH", ",".join(settings.watch), "--watch"),
+        ("DISTDBG_ON_NONFINITE", "dump" if settings.on_nonfinite == "dump" else "", "--on-nonfinite"),
+        ("DISTDBG_PROFILE", settings.profile, "--profile"),
+        ("DISTDBG_PROFILE_RANKS", settings.profile_ranks if settings.profile_ranks != "all" else "", "--profile-ranks"),
+        ("DISTDBG_OVERFIT_BATCH", settings.overfit_batch, "--overfit-batch"),
+        (GUARDS_VARIABLE, ",".join(f"{name}={mode}" for name, mode in settings.guards.items()), "--guard"),
+    )
+    found += [Variable(name, str(value), f"distdbg: {option}") for name, value, option in asked if value]
     name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # not the flag: a torch that has none refuses it
     theirs = "shutdown-timeout" in settings.torchrun or name in {**environ, **settings.env}
     if settings.grace > KILLS_AFTER_S and not theirs:
         found.append(Variable(name, str(ceil(settings.grace)), "distdbg: --grace"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
+    several = settings.nodes > 1 and not is_one_of_many(settings.torchrun)
+    restarts = several and int(settings.torchrun.get("max-restarts", "0"))
     if restarts and name not in {**environ, **settings.env}:
         found.append(Variable(name, "1", "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"))
     shrunk = (("DISTDBG_KEEP_LAYERS", settings.keep_layers), ("DISTDBG_SKIP_ATTENTION", settings.skip_attention),
@@ -199,7 +182,7 @@ def _shrunk(settings: JobSettings) -> list[str]:
 
 def _topology(settings: JobSettings, shares: Shares, place: Location) -> dict[str, Any]:
     """The topology for job.json. `world_size` is None where it is not known here."""
-    foreign, nproc = is_one_of_many(settings), shares.nproc_per_node
+    foreign, nproc = is_one_of_many(settings.torchrun), shares.nproc_per_node
     many = foreign and (settings.nodes > 1 or "nnodes" in settings.torchrun)
     return {
         "on": place.on,
@@ -236,7 +219,7 @@ def _program(settings: JobSettings) -> tuple[str, ...]:
 def _arguments(settings: JobSettings, shares: Shares, rendezvous: Mapping[str, str]) -> tuple[str, ...]:
     given = settings.torchrun
     flags: dict[str, str] = {"nnodes": given.get("nnodes") or str(settings.nodes)}
-    if not is_one_of_many(settings) and "standalone" not in given:
+    if not is_one_of_many(settings.torchrun) and "standalone" not in given:
         flags |= rendezvous
     flags["nproc-per-node"] = shares.nproc
     ours: tuple[str, ...] = _WRITTEN

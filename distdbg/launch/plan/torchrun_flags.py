@@ -74,8 +74,8 @@ FLAGS: tuple[Flag, ...] = (
 _BY_NAME = {flag.name: flag for flag in FLAGS}
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 _BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
-
-
+#: Flags that mean "this is one node of N": the rendezvous is the user's.
+_ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
 #: The hidden option that carries a flag which only the installed torch knows, as NAME=VALUE or NAME for a switch.
 OTHER = "--torchrun-flag"
 
@@ -237,6 +237,19 @@ def value_mistake(name: str, value: str) -> str:
     except ValueError:
         return f"--{name} {value!r} is not {what}"
     return f"--{name} {value} is below 0" if not isinstance(number, str) and number < 0 else ""
+
+
+def check_values(flags: Mapping[str, str]) -> None:
+    """Raise UsageError for a value that torchrun would refuse."""
+    for name, value in flags.items():
+        if mistake := value_mistake(name, value):
+            raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+
+
+def is_one_of_many(flags: Mapping[str, str]) -> bool:
+    """Whether the user brings the rendezvous: Kubernetes, plain machines, one launch a node."""
+    foreign = flags.get("rdzv-backend", "c10d") not in ("c10d", "static")
+    return foreign or any(name in flags for name in _ONE_OF_N) or ":" in flags.get("nnodes", "")
 
 
 #: Flags whose place in a job file is a key of its own.

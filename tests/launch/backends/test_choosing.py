@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.launch.backends import choose
-from distdbg.launch.backends.slurm import allocation, commands
+from distdbg.launch.backends.slurm import backend, commands
 from distdbg.launch.backends.slurm.allocation import can_submit
 from distdbg.settings import JobSettings
 
@@ -14,7 +14,7 @@ def chosen(on="auto", nodes=1, environ=None, *, submits=True, up=True, **more):
     asked = []
     made = JobSettings(script="x", on=on, nodes=nodes, **more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocation, "can_submit", lambda _: submits)
+        patch.setattr(backend, "can_submit", lambda _: submits)
         patch.setattr(commands, "answers", lambda: asked.append(1) or up)
         found = choose(made, environ or {})
     return found.submits, found.note, bool(asked)

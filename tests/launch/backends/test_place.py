@@ -4,7 +4,7 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.launch import backends
-from distdbg.launch.backends.slurm.allocation import node_facts
+from distdbg.launch.backends.slurm import commands
 from distdbg.launch.plan.topology import MachineFacts, share_out
 from distdbg.settings import JobSettings
 
@@ -19,6 +19,10 @@ JOB = {
 def place_of(settings, environ, host):
     found = backends.place_of(backends.choose(settings, environ).backend, settings, environ, host)
     return found.place, found.settings, found.notes
+
+
+def machine(place, settings, environ, here):
+    return backends.named("slurm").machine(place, settings, environ, here)[0]
 
 
 def place(environ, host="login", **settings):
@@ -68,8 +72,8 @@ def test_refused(environ, settings, says):
 
 
 def test_a_node_is_what_slurm_has_allocated_on_it():
-    found, _, _ = place_of(JobSettings(script="t.py"), JOB, "login")
-    facts = node_facts(found, JOB, MachineFacts(cpus=64, torch="2.13.0"), pytest.fail)
+    found, settings, _ = place_of(JobSettings(script="t.py"), JOB, "login")
+    facts = machine(found, settings, JOB, MachineFacts(cpus=64, torch="2.13.0"))
     assert (facts.cpus, len(facts.gpus), facts.torch) == (8, 2, "2.13.0")
 
 
@@ -84,11 +88,12 @@ def test_a_node_is_what_slurm_has_allocated_on_it():
         ({"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_TASK": "4"}, 3),  # what the controller says
     ],
 )
-def test_each_allocated_gpu_has_a_rank(environ, ranks):
+def test_each_allocated_gpu_has_a_rank(monkeypatch, environ, ranks):
+    monkeypatch.setattr(commands, "gpus_of", lambda job: 3 if job == "12" else None)
     environ = {**JOB, "SLURM_GPUS_ON_NODE": "2", **environ}
     settings = JobSettings(script="t.py", nproc_per_node="auto")
     found, settings, _ = place_of(settings, environ, "login")
-    facts = node_facts(found, environ, MachineFacts(cpus=64), lambda job: 3 if job == "12" else None)
+    facts = machine(found, settings, environ, MachineFacts(cpus=64))
     assert share_out(settings.model_copy(update={"nodes": 1}), facts, environ).nproc_per_node == ranks
 
 
@@ -104,4 +109,4 @@ def test_an_image_has_its_own_python_and_torch():
     settings = JobSettings(script="t.py", slurm={"container_image": "i", "container_python": "/opt/python"})
     found, _, notes = place_of(settings, JOB, "login")
     assert found.python == "/opt/python" and "by its /opt/python" in notes[-1]
-    assert node_facts(found, JOB, MachineFacts(cpus=4, torch="2.8.0"), pytest.fail).torch is None
+    assert machine(found, settings, JOB, MachineFacts(cpus=4, torch="2.8.0")).torch is None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdbg.backend_names import AUTO
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.launch.backends.interface import (
     Backend,
@@ -20,6 +21,11 @@ from distdbg.launch.backends.interface import (
     Submission,
     SubmittedJob,
 )
+from distdbg.launch.backends.joining import JOIN_RUN
+from distdbg.launch.backends.slurm import commands
+from distdbg.launch.backends.slurm.allocation import Allocation, allocation_of, can_submit, devices_of, unfold
+from distdbg.launch.backends.slurm.hostlist import expand
+from distdbg.launch.plan.torchrun_flags import is_one_of_many
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import AttemptStart
@@ -48,49 +54,86 @@ class SlurmBackend(Backend):
     tool = "srun"
 
     def claims(self, settings: JobSettings, environ: Mapping[str, str]) -> Claim:
-        from distdbg.launch.backends.slurm import commands
-        from distdbg.launch.backends.slurm.allocation import claim
-
-        return claim(settings, environ, commands.answers)
+        """The controller is asked only if that matters."""
+        foreign = is_one_of_many(settings.torchrun)
+        if allocation_of(environ) is not None:
+            return Claim("standalone" not in settings.torchrun and not foreign)
+        if settings.nodes == 1 or settings.hosts or foreign or not can_submit(environ):
+            return Claim(takes=False)
+        many = f"{settings.nodes} nodes"
+        if not commands.answers():
+            note = f"Slurm is set up here, but its controller does not answer: the {many} run on this machine"
+            return Claim(False, note)
+        return Claim(
+            True, f"{many} are asked for and sbatch is here: submitted to Slurm (--on local stays on this machine)"
+        )
 
     def submits(self, settings: JobSettings, environ: Mapping[str, str]) -> bool:  # noqa: ARG002
-        from distdbg.launch.backends.slurm.allocation import allocation_of
-
         return allocation_of(environ) is None
 
     def unused(self, settings: JobSettings, environ: Mapping[str, str]) -> str:
-        from distdbg.launch.backends.slurm.allocation import unused_options
-
-        return unused_options(settings, environ)
+        """Raises UsageError for a heterogeneous job on any backend."""
+        if settings.on == AUTO:
+            allocation_of(environ)
+        unused = settings.slurm.model_fields_set - {"container_image", "container_python"}
+        if settings.slurm.options.keys() <= settings.slurm.container.keys():
+            unused -= {"options"}
+        if not unused or JOIN_RUN in environ:
+            return ""
+        submits = "" if allocation_of(environ) is not None or not can_submit(environ) else " (--on slurm submits one)"
+        return f"no job is submitted to Slurm{submits}, and nothing comes of {', '.join(sorted(unused))}"
 
     def place(self, settings: JobSettings, environ: Mapping[str, str], host: str) -> Placed:
-        from distdbg.launch.backends.slurm.allocation import place_in_allocation
+        """An allocation of this host alone needs no step."""
+        from distdbg.launch.plan.place import LOCAL, Container, Location
 
-        return place_in_allocation(settings, environ, host)
+        allocation = None if is_one_of_many(settings.torchrun) else allocation_of(environ)
+        if allocation is None:
+            raise UsageError(
+                "--on slurm: this is no allocation (SLURM_JOB_ID and SLURM_JOB_NODELIST are not set)",
+                "Run it under salloc or in an sbatch script.",
+            )
+        if int(environ.get("SLURM_STEP_NUM_TASKS", "1") or 1) > 1:
+            raise UsageError(
+                f"this is one of {environ['SLURM_STEP_NUM_TASKS']} tasks of a step: each would launch the whole job",
+                "Run `distdbg launch` once, without srun before it: it starts the step itself.",
+            )
+        nodes, notes = _choose_nodes(settings, allocation)
+        options = settings.slurm.container
+        folder = Path(options.get("container-workdir") or Path.cwd())
+        container = Container(options, settings.slurm.container_python, folder) if options else None
+        if settings.on == AUTO and nodes == (environ.get("SLURMD_NODENAME") or host,) and container is None:
+            return Placed(LOCAL, settings, notes)
+        if container is not None:
+            notes.append(f"in a container, by its {container.python}: this folder, the run directory and distdbg are "
+                         "mounted into it")  # fmt: skip
+        place = Location("slurm", nodes, allocation.port, allocation.job_id, container)
+        return Placed(place, settings.model_copy(update={"nodes": len(nodes)}), notes)
 
     def check_place(self, settings: JobSettings, place: Location, where: str) -> None:
-        from distdbg.launch.backends.slurm.allocation import check_container
-
-        check_container(settings, place, where)
+        if settings.slurm.container and place.on != "slurm":
+            raise UsageError(
+                f"a container is made by Slurm, and this job runs {where}",
+                "Leave the --container options out, or write --on slurm.",
+            )
 
     def machine(
         self, place: Location, settings: JobSettings, environ: Mapping[str, str], here: MachineFacts
     ) -> tuple[MachineFacts, list[str]]:
-        from distdbg.launch.backends.slurm import commands
-        from distdbg.launch.backends.slurm.allocation import node_facts
-
-        notes: list[str] = []
-
-        def gpus_of(job: str) -> int | None:
-            """Asked of the controller where the number of ranks follows from it."""
-            if settings.nproc_per_node not in ("auto", "gpu"):
-                return None
-            found = commands.gpus_of(job)
-            if found is None:
-                notes.append("Slurm does not say how many GPUs a node has: --nproc-per-node N does")
-            return found
-
-        return node_facts(place, environ, here, gpus_of), notes
+        """What Slurm has allocated on a node, and this machine's torch, which is not that of an image."""
+        allocation = allocation_of(environ)
+        if allocation is None:
+            return here, []
+        count, notes = allocation.gpus, []
+        if count is None and settings.nproc_per_node in ("auto", "gpu"):  # the number of ranks follows from it
+            count = commands.gpus_of(allocation.job_id)
+            notes += (
+                [] if count is not None else ["Slurm does not say how many GPUs a node has: --nproc-per-node N does"]
+            )
+        cpus = allocation.cpus or here.cpus
+        gpus = devices_of(count or 0, environ.get("CUDA_VISIBLE_DEVICES", ""))
+        torch = here.torch if place.container is None else None
+        return replace(here, cpus=cpus, gpus=gpus, torch=torch, allowed_cpus=cpus), notes
 
     def nodes(self, start: AttemptStart) -> RemoteNodes:
         """srun brings the whole environment along."""
@@ -116,18 +159,14 @@ class SlurmBackend(Backend):
         return render_step(plan)
 
     def submit(self, settings: JobSettings) -> Submission:
-        from distdbg.launch.backends.slurm.batch import notes
-        from distdbg.launch.backends.slurm.submit import submit
+        from distdbg.launch.backends.slurm.submission import BatchSubmission
 
-        run = submit(settings)
-        number = run.read_slurm().get("job_id")
-        said = f"Slurm job {number} is submitted, everything about it in {os.path.relpath(run.path)}"
-        return Submission(run, str(number), [said, *notes(settings)])
+        return BatchSubmission(settings).submit()
 
     def describe(self, settings: JobSettings) -> str:
-        from distdbg.launch.backends.slurm.submit import describe
+        from distdbg.launch.backends.slurm.submission import BatchSubmission
 
-        return describe(settings)
+        return BatchSubmission(settings).describe()
 
     def submitted(self, run: RunDir) -> SubmittedJob | None:
         number = run.slurm_job
@@ -155,11 +194,7 @@ class SlurmBackend(Backend):
             asked = (f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--immediate={_WAIT_S}")
             argv = ("srun", *asked, "--job-name=distdbg-preflight", "--mpi=none", *options.command(None, options.port))
             return (ProbeCommand((), count, argv, _WAIT_S),)
-        folded = os.environ.get("SLURM_JOB_NODELIST", "")
-        try:
-            names = self.unfold(folded)
-        except ValueError as error:
-            raise UsageError(f"SLURM_JOB_NODELIST={folded!r}: {error}", "Is this an allocation of Slurm's?") from None
+        names = unfold(os.environ.get("SLURM_JOB_NODELIST", ""))
         if not names:
             raise UsageError(
                 "SLURM_JOB_ID is set, and SLURM_JOB_NODELIST names no node", "Is this an allocation of Slurm's?"
@@ -174,14 +209,26 @@ class SlurmBackend(Backend):
         )
 
     def unfold(self, hosts: str) -> list[str]:
-        from distdbg.launch.backends.slurm.hostlist import expand
-
-        return list(expand(hosts))
+        return expand(hosts)
 
     def no_nodes(self, said: str) -> NothingToAnalyse:
         return NothingToAnalyse(
             f"Slurm gave no nodes: {said or 'srun said nothing'}", "`sinfo` shows which there are; or ask for fewer."
         )
+
+
+def _choose_nodes(settings: JobSettings, allocation: Allocation) -> tuple[tuple[str, ...], list[str]]:
+    """The nodes of the allocation, or as many of them as were asked for; and a note."""
+    have = len(allocation.nodes)
+    if "nodes" not in settings.model_fields_set:
+        word = "node" if have == 1 else "nodes"
+        return allocation.nodes, [f"Slurm job {allocation.job_id}: one agent on each of its {have} {word}"]
+    if settings.nodes > have:
+        raise UsageError(
+            f"{settings.nodes} nodes are asked for, and Slurm job {allocation.job_id} has {have}",
+            "Ask for fewer with --nodes, or allocate more; --on local runs all of them on this machine.",
+        )
+    return allocation.nodes[: settings.nodes], [f"Slurm job {allocation.job_id}: {settings.nodes} of its {have} nodes"]
 
 
 def _events(said: Sequence[str]) -> Iterator[Event]:

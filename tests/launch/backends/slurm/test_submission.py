@@ -14,7 +14,7 @@ import pytest
 from distdbg.assets import MAIN
 from distdbg.cli.commands.launch import command, read_settings
 from distdbg.errors import UsageError
-from distdbg.launch.backends.slurm import batch
+from distdbg.launch.backends.slurm.submission import BatchSubmission
 from distdbg.rundir import RunDir
 from distdbg.settings import JobSettings
 
@@ -26,7 +26,7 @@ def settings(*words):
 
 
 def render(made, folder=Path("/shared/run")):
-    return batch.render_script(made, RunDir(folder), Path("/home/me"))
+    return BatchSubmission(made).render(RunDir(folder))
 
 
 def lines(made):
@@ -52,7 +52,7 @@ def test_options_become_directives(script):
         "#SBATCH --gpus-per-node=h100:8",
         "#SBATCH --signal=B:USR1@120",
         "#SBATCH --requeue",
-        "#SBATCH --chdir=/home/me",
+        f"#SBATCH --chdir={Path.cwd()}",
         "#SBATCH --output=/shared/run/batch.log",
         "#SBATCH --open-mode=append",
         "#SBATCH --exclusive",
@@ -70,7 +70,7 @@ def test_the_launch_on_the_node_gets_all_settings(script, monkeypatch):
              "--overfit-batch=50", "--prom-dir=/var/lib/node_exporter", "--metrics-port=9777",
              "--max-restarts=2", "--standalone=no"][:-1]  # fmt: skip
     made = settings(*words, script, "--lr", "1e-3", "--", "-x")
-    shell = " ".join(batch.launch_words(made))
+    shell = " ".join(BatchSubmission(made).launch_words)
     argv = shlex.split(shell)
     assert argv[:3] == [sys.executable, str(MAIN), "launch"]
     again = settings(*argv[3:])
@@ -88,7 +88,7 @@ def test_the_launch_on_the_node_gets_all_settings(script, monkeypatch):
 )
 def test_programs_of_every_kind_are_passed_on(script, words):
     made = settings(*words)
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
+    again = settings(*shlex.split(" ".join(BatchSubmission(made).launch_words))[3:])
     for name in ("script", "module", "command", "args", "capture"):
         assert getattr(again, name) == getattr(made, name)
 
@@ -97,18 +97,18 @@ def test_secrets_stand_in_no_script(script):
     made = settings("--env", "HF_TOKEN=hf_abcdefghijklmnopqrstuvwx", "--env", "LR=3", script)
     text = render(made)
     assert "abcdefghij" not in text and '--env=HF_TOKEN="${HF_TOKEN?}"' in text and "--env=LR=3" in text
-    assert batch.secrets(made) == {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwx"}
+    assert BatchSubmission(made).secrets == {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwx"}
 
 
 def test_a_container_is_the_steps_business(script):
     made = settings("--container-image", "a+b#c", "--slurm", "container-mounts=/data", "--slurm", "mem=1G", script)
-    assert not [line for line in lines(made) if "container" in line]
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
+    assert not [line for line in lines(made) if "--container" in line or "no-container" in line]
+    again = settings(*shlex.split(" ".join(BatchSubmission(made).launch_words))[3:])
     assert again.slurm.container == {"container-image": "a+b#c", "container-mounts": "/data"}
     assert again.slurm.container_python == "python3"
     made = settings("--container-image=i", "--container-python=/opt/x", "--slurm=no-container-mount-home", script)
-    assert not [line for line in lines(made) if "container" in line]
-    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[3:])
+    assert not [line for line in lines(made) if "--container" in line or "no-container" in line]
+    again = settings(*shlex.split(" ".join(BatchSubmission(made).launch_words))[3:])
     assert again.slurm.container == {"container-image": "i", "no-container-mount-home": ""}
     assert again.slurm.container_python == "/opt/x"
 
@@ -130,7 +130,7 @@ def test_a_container_is_the_steps_business(script):
 )
 def test_what_no_batch_script_can_carry_out_is_refused(script, words, says):
     with pytest.raises(UsageError, match=says):
-        batch.check(settings(*words, script))
+        BatchSubmission(settings(*words, script))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_secret_arguments_stand_in_no_script(script):
     )
     text = render(chosen)
     assert "k3y" not in text and "pw@" not in text and "x y" not in text and " -n 3" in text
-    assert batch.secrets(chosen) == {
+    assert BatchSubmission(chosen).secrets == {
         "A_TOKEN": "x y", "DISTDBG_SECRET_API_KEY": "k3y word", "DISTDBG_SECRET_DB": "postgres://me:pw@h/d",
     }  # fmt: skip
     assert '--api-key "${DISTDBG_SECRET_API_KEY?}"' in text
@@ -224,8 +224,8 @@ def test_slurm_script_prints_what_is_submitted(distdbg, script, tmp_path):
 
 
 def test_there_is_time_for_the_verdict_before_slurm_kills(script):
-    assert batch.stop_after(settings(script)) == 120 - 30 - 15
-    assert batch.stop_after(settings("--signal-before", 30, script)) == 0
+    assert BatchSubmission(settings(script)).stop_after_s == 120 - 30 - 15
+    assert BatchSubmission(settings("--signal-before", 30, script)).stop_after_s == 0
 
 
 # -- the script itself, with another program in the place of the launch ---------------------------------------------
@@ -235,12 +235,14 @@ class Script:
     """A rendered script that runs, as slurmstepd would run it."""
 
     def __init__(self, folder, monkeypatch, launch, *words):
-        monkeypatch.setattr(batch, "launch_words", lambda _: [f"sh -c {shlex.quote(launch)}"])
         self.run = RunDir(folder / "run")
         self.run.path.mkdir()
         self.run.events.touch()
         path = folder / "job.sh"
-        path.write_text(batch.render_script(settings(*words, "train.py"), self.run, folder))
+        monkeypatch.chdir(folder)
+        submission = BatchSubmission(settings(*words, "train.py"))
+        submission.launch_words = [f"sh -c {shlex.quote(launch)}"]
+        path.write_text(submission.render(self.run))
         self.process = subprocess.Popen(
             ["bash", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1",
