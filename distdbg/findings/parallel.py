@@ -46,11 +46,6 @@ ENTRIES = (
         remedy="Write under another name, then rename: torch.save(state, part); os.replace(part, path). Or launch "
         "with `--guard checkpoint-not-atomic=fix`.",
         source="https://docs.python.org/3/library/os.html#os.replace",
-        lint=LintDoc(
-            how_seen="torch.save writes one and the same path again and again, the file loads that path, and nothing "
-            "in it renames a file.",
-            remedy="Save under another name, then os.replace(name, path): there is always one whole checkpoint.",
-        ),
     ),
     FindingDoc(
         id="checkpoint-on-one-gpu",

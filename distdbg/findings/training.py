@@ -71,7 +71,7 @@ ENTRIES = (
             title="norms and biases are decayed, too",
             how_seen="AdamW or another optimizer with decoupled decay gets `model.parameters()` whole and a "
             "weight_decay that is not zero, for a model of the same file that has norms. Or a list of names "
-            "without decay means norms to be in it, and the norms of the file's model are called otherwise.",
+            "without decay has those of BERT's norms, in a file about models that call theirs otherwise.",
             remedy="Two groups: parameters with fewer than two dimensions get weight_decay 0, all others the decay.",
         ),
     ),

@@ -25,7 +25,8 @@ FAMILIES = ("parallel", "slow", "training", "preview")
 PREVIEW = "preview"
 #: Ids of rules that earlier versions had. Settings that ignore one of them remain valid.
 REMOVED = frozenset((
-    "autocast-dtypes-mixed", "batch-times-ranks", "ddp-without-device-ids", "device-ids-on-cpu", "fsdp-dtype-mismatch",
+    "autocast-dtypes-mixed", "batch-times-ranks", "checkpoint-not-atomic", "ddp-without-device-ids",
+    "device-ids-on-cpu", "fsdp-dtype-mismatch",
     "fsdp-layer-left-out", "fsdp-single-unit", "full-state-dict-gather", "gather-object-of-tensors",
     "loader-lengths-differ", "loader-workers-restarted", "loss-outside-autocast", "mixed-devices",
     "param-in-two-groups", "params-without-grad", "transfer-in-loop", "warmup-too-long",

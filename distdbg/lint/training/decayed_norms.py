@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint.rule import Context, Hit
-from distdbg.lint.script.script import argument, names_in
+from distdbg.lint.script.script import argument
 
 _DECOUPLED = {"AdamW", "Lion", "LAMB", "FusedLAMB", "AdamW8bit", "NAdamW"}
 _NORM = re.compile(r"^(?:Layer|RMS|Group|Batch|SyncBatch|Instance)Norm(?:\dd)?$")
@@ -42,7 +42,6 @@ def check(context: Context) -> Iterator[Hit]:
                 "weight decay for all parameters at once: norms and biases are decayed, too",
                 related=((norms[0], "a norm of the model"),),
             )
-    yield from _list_that_matches_none(context, norms)
 
 
 def _is_positive(context: Context, decay: ast.expr) -> bool:
@@ -55,35 +54,6 @@ def _whole(context: Context, optimizer: ast.Call) -> bool:
         case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
             return any(context.values.kind(s) == "instance" for s in context.values.sites(model))
     return False
-
-
-def _list_that_matches_none(context: Context, norms: list[ast.Call]) -> Iterator[Hit]:
-    named = {name: norm for norm in norms for name in _attribute(context, norm)}
-    for assigned in context.script.all(ast.Assign):
-        if not any(_LIST.search(w) for t in assigned.targets for w in names_in(t)):
-            continue
-        match assigned.value:
-            case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
-                words = [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            case _:
-                continue
-        if len(words) != len(elements) or not any(_MEANS_NORMS.search(w) for w in words):
-            continue
-        missed = sorted(n for n in named if not any(w in f".{n}.weight" for w in words))
-        if named and len(missed) == len(named):
-            yield Hit(
-                assigned,
-                f"no name in this list matches the model's norms, which are called {', '.join(missed[:3])}: they decay",
-                severity="warning",
-                related=((named[missed[0]], "a norm of the model"),),
-            )
-
-
-def _attribute(context: Context, norm: ast.Call) -> Iterator[str]:
-    """`ln_1` of `self.ln_1 = nn.LayerNorm(…)`."""
-    statement = context.script.parents[norm]
-    if isinstance(statement, ast.Assign):
-        yield from (t.attr for t in statement.targets if isinstance(t, ast.Attribute))
 
 
 def _list_of_one_family(context: Context) -> Iterator[Hit]:
