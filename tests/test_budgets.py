@@ -33,7 +33,7 @@ BUDGETS = {
     "evidence": Budget(13_010, 11_000),
     "diagnosis": Budget(13_200, 10_000),
     "worker": Budget(11_600, 9_500),
-    "shrink": Budget(11_290, 7_500),
+    "shrink": Budget(10_510, 7_500),
     "lint": Budget(8_680, 6_000),
     "collect": Budget(7_500, 6_500),
     "report": Budget(4_840, 4_300),

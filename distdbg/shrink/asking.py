@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,6 @@ from typing import Any
 
 from distdbg import errors
 
-#: how long the end of a killed child's copies is waited for
-SECONDS_TO_END = 5.0
 _CHILD = Path(__file__).resolve().with_name("child.py")
 
 
@@ -110,8 +107,6 @@ class _ProbeProcess:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-        while select.select([self._answers], [], [], SECONDS_TO_END)[0] and self._answers.read1():
-            pass  # its copy (`verify/aside.py`) ends with it, and then nobody has the other end
         assert self._process.stdin is not None
         self._answers.close()
         self._said.close()

@@ -31,9 +31,8 @@ TASKS = {
     "plain": "distdbg.shrink.checkpoint.plain_torch:run",
     "distributed": "distdbg.shrink.checkpoint.plain_dcp:run",
     "pickled": "distdbg.shrink.checkpoint.pickled:run",
-    "layers": "distdbg.shrink.verify.task:begin_layers",
     "verify": "distdbg.shrink.verify.task:verify",
-    "costs": "distdbg.shrink.verify.task:costs",
+    "costs": "distdbg.shrink.estimate.costs:run",
 }
 
 #: loading torch and transformers makes millions of objects that stay: looking through them again takes a seventh of it

@@ -6,7 +6,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.card import CARD, card
-from distdbg.shrink.checking import begun
+from distdbg.shrink.checking import verified
 from distdbg.shrink.checkpoint.config_file import (
     CONFIG,
     code_and_config,
@@ -102,12 +101,9 @@ def make(
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)
     plan = hashlib.sha256(repr((small_config, taken, order)).encode()).hexdigest()
-    with ExitStack() as stack:
-        folder = stack.enter_context(staged(destination, plan))
+    with staged(destination, plan) as folder:
         _other_files(source, folder, probe, kept, modules)
         write_public_json(folder / CONFIG, small_config)
-        unchecked = order.verify == "none"
-        checks = None if unchecked else stack.enter_context(begun(source, folder, probe, trust=order.trust))
         if order.random:
             with progress.stage("making random weights"):
                 ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
@@ -119,9 +115,12 @@ def make(
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if not order.random and only_nan(folder):
             made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
-        if checks is not None:
+        if order.verify != "none":
             with progress.stage("comparing every kept layer with the one it represents"):
-                made["verified"] = checks.verified(taken, everything=order.verify == "full", smoke=order.smoke)
+                made["verified"] = verified(
+                    source, folder, probe, taken,
+                    trust=order.trust, everything=order.verify == "full", smoke=order.smoke,
+                )  # fmt: skip
         _write_about(source, folder, made)
     return made
 

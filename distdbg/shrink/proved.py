@@ -16,7 +16,6 @@ _OF_A_LAYER = {
     "gradients_image": "gradients with an image",
     "gradients_video": "gradients with a video",
     "gradients_audio": "gradients with a sound",
-    "collectives": "collectives under FSDP2",
 }
 _OTHERS = "each_layer"
 #: checks of what was written -> what is true of it then; "{}" is what the check says beside `pass`

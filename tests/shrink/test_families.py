@@ -121,7 +121,7 @@ def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, 
     assert {s["path"]: s["kept"] for s in made["stacks"]} == kept
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
     verified = {check: said.partition(";")[0] for check, said in made["verified"].items()}
-    checks = "kinds ops activation_bytes gradients each_layer collectives names_and_shapes save_and_reload weights"
+    checks = "kinds ops activation_bytes gradients each_layer names_and_shapes save_and_reload weights"
     checks += " stored_names outputs runs"
     if auto in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq",
                 "AutoModelForImageTextToText"):  # fmt: skip

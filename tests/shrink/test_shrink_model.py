@@ -40,7 +40,7 @@ def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
     for name, value in small.items():
         assert torch.equal(value, full[name.replace("layers.1.", "layers.5.")]), name
     made = json.loads((tmp_path / "small" / "shrink.json").read_text())
-    assert set(made["verified"]) >= {"ops", "gradients", "stored_names", "collectives", "weights"}
+    assert set(made["verified"]) >= {"ops", "gradients", "stored_names", "weights"}
     assert made["schema"] == "distdbg.shrink/1" and made["stacks"][0]["kept"] == [0, 5]
     assert made["renamed"]["model.layers.5.mlp.up_proj.weight"] == "model.layers.1.mlp.up_proj.weight"
     assert (tmp_path / "small" / "chat_template.jinja").read_text() == "{{ messages }}"

@@ -74,10 +74,10 @@ def test_layers_that_take_from_others_are_one_kind(tmp_path: Path) -> None:
     assert made["verified"]["outputs"] == "pass"
 
 
-def test_layers_that_run_several_times_gather_alike(tmp_path: Path) -> None:
+def test_layers_that_run_several_times_are_alike(tmp_path: Path) -> None:
     made = shrunk(own_models.save(tmp_path / "large", cycles=3))
     assert made["stacks"][0]["kept"] == [0, 1]
-    assert made["verified"]["collectives"] == made["verified"]["outputs"] == "pass"
+    assert {made["verified"][check] for check in ("ops", "each_layer", "outputs")} == {"pass"}
 
 
 def test_refusal_names_the_attribute_and_what_works(tmp_path: Path) -> None:
@@ -99,6 +99,25 @@ def test_layer_named_by_its_distance_from_the_end_keeps_the_last(tmp_path: Path)
     made = shrunk(source)
     assert {s["layers"]: s["kept"] for s in made["stacks"]} == {4: [0, 1], 5: [0, 4]}
     assert made["verified"]["outputs"] == made["verified"]["runs"] == "pass"
+
+
+def test_layers_named_from_both_ends_stay(tmp_path: Path) -> None:
+    """VipLLaVA takes states from the end and from the front: a positive number counts from the front in both models."""
+    text = {"model_type": "llama", **models.TINY, "num_hidden_layers": 4}
+    tower = {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2,
+             "num_hidden_layers": 12, "image_size": 28, "patch_size": 14}  # fmt: skip
+    source = models.save(tmp_path / "large", "vipllava", "AutoModelForImageTextToText", text_config=text,
+                         vision_config=tower, image_token_index=60, vision_feature_layers=[-2, -5, 2])  # fmt: skip
+    made = shrunk(source)
+    assert {s["layers"]: s["kept"] for s in made["stacks"]} == {4: [0, 1], 12: [0, 1, 8, 9, 10, 11]}
+    assert made["verified"]["outputs"] == made["verified"]["runs"] == "pass"
+
+
+def test_index_of_a_label_names_no_layer(tmp_path: Path) -> None:
+    """`ignore_index` is -100 in many configs; of 120 layers that would be a distance from the end."""
+    source = models.llama(tmp_path / "large", 120, ignore_index=-100)
+    made = shrunk(source, verify="none", random=True)
+    assert made["stacks"][0]["kept"] == [0, 1]
 
 
 def test_number_of_layers_may_be_the_last_ones(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ MAX_MODULES = 250_000
 MAX_MODULES_BUILT = 10_000_000
 #: of a model, for each tensor in its checkpoint: one stored tensor may be loaded into the parameters of many experts
 MAX_PARAMETERS_PER_TENSOR = 100
+#: near the standard deviation with which models initialise their weights
+_CONSTANT_WEIGHT = 0.02
 #: the largest size of torch
 _MAX_SIZE = 2**63 - 1
 Shape = tuple[int, ...]
@@ -91,15 +93,18 @@ class Builder:
             return self.model_class.from_config(config, trust_remote_code=self.trust)
         return self.model_class._from_config(config)
 
-    def with_random_weights(self) -> Any:
-        """The full config's model as its own initialisation makes it."""
+    def with_random_weights(self, dtype: Any = None) -> Any:
+        """The full config's model as its own initialisation makes it, in the config's own dtype by default."""
         import torch
 
         torch.manual_seed(0)
-        return self._made(self.config(self.full))
+        config = self.config(self.full)
+        if dtype is not None:
+            config.dtype = dtype
+        return self._made(config)
 
-    def without_weights(self, dtype: Any) -> Any:
-        """The full config's model with parameters on meta, and its buffers as the constructor makes them."""
+    def without_weights(self, dtype: Any, values: Config | None = None) -> Any:
+        """The model with parameters on meta, and its buffers as the constructor makes them; the full one by default."""
         import torch
         from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -108,7 +113,7 @@ class Builder:
                 return None
             return torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
-        config = self.config(self.full)
+        config = self.config(self.full if values is None else values)
         config.dtype = dtype
         handle = register_module_parameter_registration_hook(to_meta)
         try:
@@ -116,6 +121,19 @@ class Builder:
                 return self._made(config)
         finally:
             handle.remove()
+
+    def with_constant_weights(self, values: Config) -> Any:
+        """The model, to be run once: all its parameters are parts of one tensor, as large as the largest of them."""
+        import torch
+
+        model = self.without_weights(torch.float32, values).eval()
+        constants = torch.full((max((p.numel() for p in model.parameters()), default=0),), _CONSTANT_WEIGHT)
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.is_meta:
+                    part = constants[: parameter.numel()].view(parameter.shape).to(parameter.dtype)
+                    module._parameters[name] = torch.nn.Parameter(part, requires_grad=False)
+        return model
 
     @cached_property
     def bare(self) -> Any:

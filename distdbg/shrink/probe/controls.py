@@ -174,16 +174,15 @@ def _reshapes(builder: Builder, values: Config, beside: Sequence[str], *, unknow
     of the input (`group_detr`, groups of queries). `unknown` where the model does not run."""
     from distdbg.shrink.verify.inputs import inputs_for
     from distdbg.shrink.verify.measuring import measure
-    from distdbg.shrink.verify.values import runnable
 
-    layers = [f"{path}.{i}" for path in beside for i in range(builder.whole.lists[path])]
+    paths = [f"{path}.{i}" for path in beside for i in range(builder.whole.lists[path])]
     try:
-        model = runnable(builder, builder.full)
-        inputs = inputs_for(model)
-        before, after = (measure(m, m, inputs, layers).ops for m in (model, runnable(builder, values)))
+        models = [builder.with_constant_weights(config) for config in (builder.full, values)]
+        inputs = inputs_for(models[0])
+        before, after = (measure(m, {p: m.get_submodule(p) for p in paths}, **inputs) for m in models)
     except Exception:
         return unknown
-    return before != after
+    return any(before[path].ops != after[path].ops for path in paths)
 
 
 def _orders(count: int, less: int) -> list[list[int]]:

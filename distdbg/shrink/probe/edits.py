@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from distdbg.shrink.checkpoint.config_file import LAYER_WORDS
 from distdbg.shrink.checkpoint.config_leaves import (
     Path,
     changed,
@@ -51,23 +52,33 @@ def stage_starts(builder: Builder, group: StackGroup) -> list[int]:
     return [0, *accumulate(value_at(builder.full, group.counts))][:-1] if group.counts is not None else []
 
 
-def last_layers_named(builder: Builder, group: StackGroup) -> set[int]:
+def layers_named_from_ends(builder: Builder, group: StackGroup) -> set[int]:
     """Layers behind one whose states are taken by its distance from the end (`vision_feature_layer: -2`), and all that
-    follow: if they are kept, the distance stays true.
+    follow: if they are kept, the distance stays true. A list with such numbers may count from the front, too: then all
+    layers before that place.
 
     The field is beside the leaf, or in a config around it under a name with the word of the section (`vision`).
     """
     if not group.owns_section:
         return set()
     words = {str(part).removesuffix("_config") for part in group.section}
-    furthest = 1
+    furthest, first = 1, 0
     for path, value in integers(builder.full):
         name = next(str(part) for part in reversed(path) if isinstance(part, str))
         section = section_of(path)
         is_around = section == group.section[: len(section)] and words & {*name.split("_")}
-        if (section == group.section or is_around) and _NAMES_LAYERS.search(name) and -group.layers <= value < 0:
+        if not (section == group.section or is_around) or not _names_a_layer(name):
+            continue
+        if -group.layers <= value < 0:
             furthest = max(furthest, -value)
-    return set(range(group.layers - furthest + 1, group.layers))
+        elif isinstance(path[-1], int) and min(value_at(builder.full, path[:-1])) < 0 <= value < group.layers:
+            first = max(first, value)
+    return {*range(first), *range(group.layers - furthest + 1, group.layers)}
+
+
+def _names_a_layer(name: str) -> bool:
+    """Whether a single number is a layer's, by its name: an index alone may be a label's (`ignore_index`)."""
+    return any(word in name for word in LAYER_WORDS)
 
 
 def left_of_stages(stages: Sequence[int], keep: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ from distdbg.shrink.checkpoint.config_leaves import Config, Path, changed, dotte
 from distdbg.shrink.probe.building import Anatomy, Builder, brief
 from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.edits import Edits
+from distdbg.shrink.probe.shrinking import WantedLayers, shrink
 from distdbg.shrink.vocabulary.selecting import CannotCutError, select
 from distdbg.shrink.vocabulary.token_ids import is_token_id, named_ids, renumbered
 from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
@@ -27,6 +28,8 @@ from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
 Cuts = dict[str, tuple[int, int, int]]
 #: so many sizes may be left as they were, where all of them together cannot be made smaller
 _MOST_LEFT = 3
+#: layers that are kept by default
+ALL_KINDS = WantedLayers()
 #: a smaller number that equals one of a layer's dimensions does so by chance
 _WIDE = 16
 Leaf = tuple[Path, int]
@@ -54,7 +57,12 @@ class Narrowed:
         return f"NOT FAITHFUL in memory or in what it computes: {what}"
 
 
-def narrowed(builder: Builder, wanted: Mapping[str, Any], tokenizer: TokenizerFiles | None = None) -> list[Narrowed]:
+def narrowed(
+    builder: Builder,
+    wanted: Mapping[str, Any],
+    tokenizer: TokenizerFiles | None = None,
+    layers: WantedLayers = ALL_KINDS,
+) -> list[Narrowed]:
     """`wanted`: experts, vocab (numbers) and width (a factor), or None. `builder.full` is the narrower config after.
 
     Raises Refused where no leaf does that, or the model does not run; UsageError where there are fewer already.
@@ -63,8 +71,8 @@ def narrowed(builder: Builder, wanted: Mapping[str, Any], tokenizer: TokenizerFi
     rows = partial(fewer_rows, tokenizer=tokenizer)
     for axis, narrow in (("experts", fewer_experts), ("vocab", rows), ("width", less_width)):
         if wanted.get(axis) is not None:
-            one = narrow(builder, wanted[axis])
-            if why := why_it_does_not_run(builder, one.edits):
+            one = narrow(with_kept_layers(builder, layers) if axis == "width" else builder, wanted[axis])
+            if why := why_it_does_not_run(builder, one.edits, layers):
                 raise Refused(f"with {axis} {one.after} of {one.before} the model does not run: {why}",
                               "Keep more: as many experts as are chosen at a time, or a multiple of their groups."
                               )  # fmt: skip
@@ -73,9 +81,15 @@ def narrowed(builder: Builder, wanted: Mapping[str, Any], tokenizer: TokenizerFi
     return found
 
 
-def why_it_does_not_run(builder: Builder, edits: Edits) -> str:
-    """The error of a pass that the full model does without one; empty where there is none."""
-    return _Passes(builder).problem(edits)
+def with_kept_layers(builder: Builder, layers: WantedLayers) -> Builder:
+    """The model with the layers that will be kept: it is built, and runs, in a fraction of the time."""
+    edits = shrink(builder, layers).edits
+    return Builder(builder.config(changed(builder.full, edits)), builder.model_class, builder.trust)
+
+
+def why_it_does_not_run(builder: Builder, edits: Edits, layers: WantedLayers) -> str:
+    """The error of a pass that the model does without one if it is not changed; empty if there is none."""
+    return _Passes(with_kept_layers(builder, layers)).problem(edits)
 
 
 def fewer_experts(builder: Builder, count: int) -> Narrowed:
@@ -255,7 +269,7 @@ def _elements(anatomy: Anatomy) -> int:
 
 
 class _Passes:
-    """Passes of the narrower model against the full one's, on the meta device: with a text, an image, a sound."""
+    """Passes of the narrower model against the full one's, with constant weights: with a text, an image, a sound."""
 
     def __init__(self, builder: Builder) -> None:
         from distdbg.shrink.verify.modalities import passes

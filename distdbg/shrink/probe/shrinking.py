@@ -25,7 +25,7 @@ from distdbg.shrink.probe.edits import (
     edits_for,
     followers,
     index_roles,
-    last_layers_named,
+    layers_named_from_ends,
     lists_a_layer,
     stage_starts,
 )
@@ -125,7 +125,7 @@ def _look(builder: Builder, full: Anatomy, group: StackGroup) -> Stack:
         whole.append((*own, *(repr(m[i]) for m in marks), *(i in m for m in members)))
     order = list(dict.fromkeys(whole))
     needed = set(stage_starts(builder, group))  # a stage without a layer would be another model
-    needed |= last_layers_named(builder, group)
+    needed |= layers_named_from_ends(builder, group)
     tap_lists = []
     for path in possible_taps:
         # Small numbers may be of another stack, or of stages: with the first layers kept they are right either way.

@@ -23,8 +23,9 @@ from distdbg.shrink.probe.narrowing import (
     less_width,
     vocabulary_of,
     why_it_does_not_run,
+    with_kept_layers,
 )
-from distdbg.shrink.probe.shrinking import WantedLayers, shrink
+from distdbg.shrink.probe.shrinking import WantedLayers
 from distdbg.shrink.vocabulary.selecting import CannotCutError, least
 from distdbg.shrink.vocabulary.token_ids import named_ids
 from distdbg.shrink.vocabulary.tokenizer_files import TokenizerFiles
@@ -70,15 +71,15 @@ def sized(
     found: list[Narrowed] = []
 
     def fits() -> bool:
-        return most is not None and parameters(_small(builder, layers).whole) <= most
+        return most is not None and parameters(with_kept_layers(builder, layers).whole) <= most
 
     if fits():
         return found
     if given.get("vocab") is None and not uncut:
-        found += _vocabulary(builder, tokenizer, most)
+        found += _vocabulary(builder, tokenizer, most, layers)
         if found and fits():
             return found
-    if given.get("experts") is None and (fewer := _experts(builder)):
+    if given.get("experts") is None and (fewer := _experts(builder, layers)):
         found += fewer
         if fits():
             return found
@@ -87,11 +88,11 @@ def sized(
         return found
     reached = 0
     for factor in factors:
-        narrower = _narrower(_small(builder, layers), factor)
+        narrower = _narrower(with_kept_layers(builder, layers), factor)
         if isinstance(narrower, Exception):
             continue
         there = Builder(builder.config(changed(builder.full, narrower.edits)), builder.model_class, builder.trust)
-        reached = parameters(_small(there, layers).whole)
+        reached = parameters(with_kept_layers(there, layers).whole)
         if most is None or reached <= most:
             builder.full = there.full
             return [*found, narrower]
@@ -119,12 +120,6 @@ def least_of(path: Path, value: int) -> int:
     return min(value, 8)
 
 
-def _small(builder: Builder, layers: WantedLayers) -> Builder:
-    """The model with the layers that will be kept: it is built in a fraction of the time."""
-    edits = shrink(builder, layers).edits
-    return Builder(builder.config(changed(builder.full, edits)), builder.model_class, builder.trust)
-
-
 def _narrower(small: Builder, factor: float) -> Narrowed | Exception:
     try:
         return less_width(small, factor, least_of)
@@ -141,20 +136,22 @@ def _factors(builder: Builder) -> Iterator[float]:
     yield from (narrow / width for narrow in _TINY_WIDTHS if narrow < width)
 
 
-def _experts(builder: Builder) -> list[Narrowed]:
+def _experts(builder: Builder, layers: WantedLayers) -> list[Narrowed]:
     """As few as the model runs with, of a model that has some."""
     for count in _TINY_EXPERTS:
         try:
             one = fewer_experts(builder, count)
         except (Refused, UsageError):
             continue
-        if not why_it_does_not_run(builder, one.edits):
+        if not why_it_does_not_run(builder, one.edits, layers):
             builder.full = changed(builder.full, one.edits)
             return [one]
     return []
 
 
-def _vocabulary(builder: Builder, tokenizer: TokenizerFiles | None, most: int | None) -> list[Narrowed]:
+def _vocabulary(
+    builder: Builder, tokenizer: TokenizerFiles | None, most: int | None, layers: WantedLayers
+) -> list[Narrowed]:
     """The tokens of a tiny model; of another, as many as are half of it, where there are more. At least those that a
     tokenizer needs; nothing where it cannot be cut, hardly becomes smaller, or the model does not run."""
     try:
@@ -167,7 +164,7 @@ def _vocabulary(builder: Builder, tokenizer: TokenizerFiles | None, most: int | 
         one = fewer_rows(builder, max(count, needed, 1), tokenizer)
     except (Refused, UsageError, CannotCutError):
         return []
-    if why_it_does_not_run(builder, one.edits):
+    if why_it_does_not_run(builder, one.edits, layers):
         return []
     builder.full = changed(builder.full, one.edits)
     return [one]

@@ -31,8 +31,8 @@ def probe(task: dict[str, Any]) -> dict[str, Any]:
     builder = open_builder(task["folder"], task["trust"], stored=task["stored"])
     modules = module_names(builder.bare, task["stored"]) if task["stored"] else {}
     tokenizer = tokenizer_of(Folder(Path(task["folder"])))
-    fewer = narrowed(builder, task["narrow"], tokenizer)
     wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
+    fewer = narrowed(builder, task["narrow"], tokenizer, wanted)
     if task.get("size"):
         fewer += sized(builder, task["size"], wanted, task["narrow"], tokenizer, uncut=task["uncut"])
     return as_json(builder, shrink(builder, wanted), fewer) | {"modules": modules}

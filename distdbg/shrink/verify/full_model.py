@@ -7,7 +7,7 @@ it is there. Parameters are shared with the small model: the full one takes no m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -164,10 +164,23 @@ class FullModel:
                 held[last] = self._tensor(name, held[last], parameters if name in own else state)
 
     def _tensor(self, name: str, there: Any, given: Mapping[str, Any]) -> Any:
-        """What the small model has in place of a tensor of the full one."""
+        """What the small model has in place of a tensor of the full one.
+
+        Parameters of layers that are not kept share its memory, but have gradients of their own, which are not kept.
+        """
         import torch
 
-        name = self._counterpart(name)
+        found = self._of_the_small(self._counterpart(name), there, given)
+        if self._counterpart(name) == name or not isinstance(found, torch.nn.Parameter):
+            return found
+        alias = torch.nn.Parameter(found.detach(), found.requires_grad)
+        if alias.requires_grad:
+            alias.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
+        return alias
+
+    def _of_the_small(self, name: str, there: Any, given: Mapping[str, Any]) -> Any:
+        import torch
+
         small = next((given[new] for new in all_renumbered(name, self._kept) if new in given), None)
         if small is None:
             if not there.is_meta:
@@ -194,6 +207,10 @@ class FullModel:
                 number, dot, rest = name[len(path) + 1 :].partition(".")
                 name = f"{path}.{instead.get(int(number), number)}{dot}{rest}"
         return name
+
+    def counterparts(self, names: Iterable[str]) -> set[str]:
+        """What the small model calls these parameters of kept layers, and of what is in no layer."""
+        return {new for name in names for new in all_renumbered(name, self._kept)}
 
     @contextmanager
     def with_identities(self, forms: Mapping[str, Mapping[str, LayerForm]]) -> Iterator[Any]:

@@ -1,14 +1,13 @@
-"""Make inputs for a model's forward, on the meta device or for real, from its config and its signature."""
+"""Make inputs for a model's forward from its config and its signature, and try them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from distdbg.shrink.probe.building import json_values
-from distdbg.shrink.verify.measuring import dry, is_on_meta
 from distdbg.shrink.verify.samples import GRIDS, SOUNDS, called, pictures, renamed, sounds, videos
 from distdbg.shrink.vocabulary.token_ids import named_ids
 
@@ -69,6 +68,23 @@ def runs(model: Any, inputs: dict[str, Any]) -> bool:
     return True
 
 
+def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
+    """The result of `call(**inputs)`, of a model or one of its methods, without gradients. Raises what it raises."""
+    import torch
+
+    with torch.no_grad():
+        return call(**as_the_weights(getattr(call, "__self__", call), inputs))
+
+
+def as_the_weights(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Pixels and samples in the type of the model's weights."""
+    import torch
+
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    is_float = {name: isinstance(v, torch.Tensor) and v.is_floating_point() for name, v in inputs.items()}
+    return {name: value.to(dtype) if is_float[name] else value for name, value in inputs.items()}
+
+
 def with_the_rest(model: Any, given: dict[str, Any]) -> dict[str, Any]:
     """These inputs, and what else the model cannot do without."""
     parameters = inspect.signature(model.forward).parameters
@@ -92,11 +108,9 @@ def _is_needed(parameter: inspect.Parameter, model: Any) -> bool:
 
 
 def tokens_for(length: int, model: Any) -> Any:
-    """Tokens without a content on meta; for a model with weights, some that its config gives no role."""
+    """Tokens to which the model's config gives no role."""
     import torch
 
-    if is_on_meta(model):
-        return torch.zeros(_BATCH, length, dtype=torch.long, device="meta")
     rows = _rows(model)
     plain = sorted({*range(rows)} - named_ids(json_values(model.config), rows)) or [0]
     return torch.tensor([[plain[(7 * at + 5) % len(plain)] for at in range(length)]] * _BATCH)

@@ -1,25 +1,22 @@
-"""Make inputs of every modality that a model takes beside text: gradients of the connecting layers need them.
+"""Make inputs of every modality that a model takes in addition to text.
 
-Token ids are real and stay on the CPU, so that the places of images and sounds among them can be read; what is computed
-is on the meta device. How many tokens an image or a sound takes, the model itself says.
+The model itself reports how many tokens an image or a sound takes.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from distdbg.shrink.checkpoint.config_leaves import Config
-from distdbg.shrink.probe.building import Builder, brief, in_short
-from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, tokens_for, with_the_rest
-from distdbg.shrink.verify.kept import PASS, KeptStack
-from distdbg.shrink.verify.measuring import dry, is_on_meta, measure
+from distdbg.shrink.probe.building import Builder, brief
+from distdbg.shrink.verify.inputs import LENGTH, dry, inputs_for, takes_of, tokens_for, with_the_rest
+from distdbg.shrink.verify.measuring import operator_mode
 from distdbg.shrink.verify.samples import MAIN, called, pictures, renamed, sounds, videos
-from distdbg.shrink.verify.values import operator_mode, runnable
 
 #: modality -> what makes one for a function that takes these arguments
 _MAKERS = {"image": pictures, "video": videos, "audio": sounds}
@@ -53,54 +50,6 @@ def _tokens(model: Any, modality: str) -> list[int]:
     return list(dict.fromkeys(token for n in names for c in configs if isinstance(token := getattr(c, n, None), int)))
 
 
-def compare_gradients(full: Any, small: Any, stacks: Sequence[KeptStack]) -> dict[str, str]:
-    """`gradients_image`, `_video`, `_audio`: the same parameters of the whole model get a gradient, what lies between a
-    tower and the text included."""
-    return {f"gradients_{modality}": _compared(full, small, modality, stacks) for modality in modalities(full)}
-
-
-def _compared(full: Any, small: Any, modality: str, stacks: Sequence[KeptStack]) -> str:
-    try:
-        inputs = inputs_of(full, modality)
-        there = _with_gradient(full, inputs)
-    except Exception as error:
-        return f"not run, because of {in_short(error)}"
-    try:
-        here = _with_gradient(small, inputs_like(inputs, small, modality))
-    except Exception as error:
-        return f"fail: the full model takes this {modality}, the small one raises {brief(error)}"
-    return _judged(there, here, small, stacks)
-
-
-def _with_gradient(model: Any, inputs: dict[str, Any]) -> set[str]:
-    model.zero_grad(set_to_none=True)
-    found = measure(model, model, inputs, [])
-    if found.why_no_gradients:
-        raise LookupError(f"backward raised {found.why_no_gradients}")
-    if not found.gradients:
-        raise LookupError("no parameter gets a gradient")
-    return found.gradients
-
-
-def _judged(full: set[str], small: set[str], model: Any, stacks: Sequence[KeptStack]) -> str:
-    for name, _ in model.named_parameters(remove_duplicate=False):
-        if not any((name in small) == (there in full) for there in _counterparts(name, stacks)):
-            return f"fail: {name} gets {'a' if name in small else 'no'} gradient, unlike in the full model"
-    return PASS
-
-
-def _counterparts(name: str, stacks: Sequence[KeptStack]) -> Iterator[str]:
-    """The parameter that this one stands for; and the one at its distance from the end: of a tower whose last layers
-    are not used, the small one's last are not."""
-    for stack in stacks:
-        if name.startswith(f"{stack.path}."):
-            number, _, rest = name[len(stack.path) + 1 :].partition(".")
-            yield f"{stack.path}.{stack.kept[int(number)]}.{rest}"
-            yield f"{stack.path}.{stack.layers - len(stack.kept) + int(number)}.{rest}"
-            return
-    yield name
-
-
 def inputs_of(model: Any, modality: str) -> dict[str, Any]:
     """Keyword arguments for `model.forward`: an image, a video or a sound, in a text where the model takes text.
 
@@ -119,13 +68,6 @@ def inputs_of(model: Any, modality: str) -> dict[str, Any]:
                 return found
             first = first or why
     raise first or LookupError(f"forward takes no {' or '.join(MAIN[modality])}")
-
-
-def inputs_like(known: dict[str, Any], model: Any, modality: str) -> dict[str, Any]:
-    """What another model was given, where this one runs with it and has the same token for it; else its own."""
-    tokens, ids = _tokens(model, modality), known.get("input_ids")
-    stands = ids is None or ids.is_meta or not tokens or any((ids == token).any() for token in tokens)
-    return known if stands and runs(model, known) else inputs_of(model, modality)
 
 
 def _in_a_text(
@@ -147,7 +89,7 @@ def _text(model: Any, modality: str, given: dict[str, Any], token: int | None, c
     import torch
 
     length = LENGTH if token is None else LENGTH + count
-    ids = torch.zeros(1, length, dtype=torch.long) if is_on_meta(model) else tokens_for(length, model)
+    ids = tokens_for(length, model)
     if token is None:
         return with_the_rest(model, {"input_ids": ids, **given})
     ids[0, 1 : 1 + count] = token
@@ -200,7 +142,7 @@ def _asked_for_a_mask(model: Any, seen: list[int]) -> Iterator[None]:
 
 
 def _put_in_places(width: int, put: list[int]) -> Any:
-    """Rows as wide as a token's that are put where there are not as many: on meta nothing checks it."""
+    """Rows as wide as a token's that are put where there are not as many, which raises."""
     import torch
 
     aten = torch.ops.aten
@@ -252,9 +194,9 @@ class Passed:
 
 
 def passes(builder: Builder, values: Config) -> dict[str, Passed]:
-    """One pass with each kind of input (`text`, `image`, `audio`). Experts are computed without asking the router."""
+    """One pass with each kind of input (`text`, `image`, `audio`); all weights are one number."""
     try:
-        model = runnable(builder, values)
+        model = builder.with_constant_weights(values)
         found = {"text": _passed(model, lambda: inputs_for(model))}
         kinds = list(modalities(model))
     except Exception as error:

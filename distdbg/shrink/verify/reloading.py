@@ -25,7 +25,7 @@ def loads(folder: str, builder: Builder, trust: bool, lacking: Collection[str]) 
     try:
         _, info = load_model(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
-        if not _quantized(builder) or isinstance(error, ImportError) or weights_size(folder) > LARGEST_TO_LOAD:
+        if not is_quantized(builder) or isinstance(error, ImportError) or weights_size(folder) > LARGEST_TO_LOAD:
             return {"names_and_shapes": _why_not(error, builder)}
         try:  # what unpacks weights may compute with them
             _, info = load_model(folder, builder, trust)
@@ -38,7 +38,7 @@ def _why_not(error: Exception, builder: Builder) -> str:
     why = first_words(" ".join(str(error).split()), 160)
     if isinstance(error, ImportError):
         return f"not run, because a package is missing: {why}"
-    if _quantized(builder):
+    if is_quantized(builder):
         # what quantized weights are loaded with may need a device, or a package that tells so in its own way
         return f"not run, because these quantized weights cannot be loaded here: {why}"
     return f"fail: transformers does not load it: {type(error).__name__}: {why}"
@@ -68,7 +68,7 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
         model, info = load_model(folder, builder, trust)
     except Exception as error:
         return {"save_and_reload": _why_not(error, builder)}
-    stays = not _quantized(builder) and _stays(model, info, folder, builder, trust)
+    stays = not is_quantized(builder) and _stays(model, info, folder, builder, trust)
     return {"save_and_reload": PASS if stays else _saved_and_loaded(model, folder, builder, trust)}
 
 
@@ -77,7 +77,7 @@ def _saved_and_loaded(model: Any, folder: str, builder: Builder, trust: bool) ->
         try:
             model.save_pretrained(again)
         except Exception as error:
-            if not _quantized(builder):
+            if not is_quantized(builder):
                 raise
             why = f"transformers loads these quantized weights, and cannot save them: {type(error).__name__}"
             return f"not run, because {why}"
@@ -86,7 +86,7 @@ def _saved_and_loaded(model: Any, folder: str, builder: Builder, trust: bool) ->
     before, after = model.state_dict(), second.state_dict()
     for name, value in before.items():
         if name not in after or not equal_bits(value, after[name]):
-            if _quantized(builder):
+            if is_quantized(builder):
                 why = f"transformers does not save these quantized weights as it loads them ({name}); they load"
                 return f"not run, because {why}"
             return f"fail: {name} is another after saving and loading"
@@ -108,7 +108,7 @@ def _copy_code(folder: str, again: str) -> None:
         write_whole(Path(again, code.name), code.read_bytes())
 
 
-def _quantized(builder: Builder) -> bool:
+def is_quantized(builder: Builder) -> bool:
     return bool(builder.full.get("quantization_config"))
 
 

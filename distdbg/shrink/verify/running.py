@@ -6,8 +6,10 @@ full one is run with the weights of a kept layer in each layer: what raises ther
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -16,16 +18,18 @@ from distdbg.shrink.checkpoint.config_leaves import changed
 from distdbg.shrink.probe.building import Builder, brief, in_short
 from distdbg.shrink.probe.narrowing import less_width
 from distdbg.shrink.verify.full_model import Cuts, FullModel, WatchedLayers, broken_identity
-from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.inputs import as_the_weights, inputs_for
 from distdbg.shrink.verify.kept import PASS, KeptStack, has_passed
-from distdbg.shrink.verify.measuring import as_the_weights, turn_off_dropout
+from distdbg.shrink.verify.layers import LAYER_CHECKS, RecordedCalls, compare_layers
+from distdbg.shrink.verify.measuring import tensors_in
 from distdbg.shrink.verify.modalities import inputs_of, modalities
 from distdbg.shrink.verify.other_numbers import OtherNumber, other_numbers, substituted
-from distdbg.shrink.verify.reloading import load_model, weights_size
+from distdbg.shrink.verify.reloading import is_quantized, load_model, weights_size
 from distdbg.shrink.verify.samples import MAIN
-from distdbg.shrink.verify.values import tensors_in
 
-CHECKS = ("runs", "outputs", "generate")
+CHECKS = (*LAYER_CHECKS, "runs", "outputs", "generate")
+#: names of outputs: `image_outputs` (transformers from 5.24 on), `image_hidden_states`
+_OF_A_TOWER = re.compile(r"(image|video|audio|vision|speech)_(outputs?|hidden_states|features)")
 _TOKENS = 4
 #: weights, their gradients, and what a pass keeps; twice, since a full model that is run may add a layer of each kind
 _TIMES_IN_MEMORY = 4
@@ -41,6 +45,18 @@ class FullModelNotBuiltError(Exception):
     """The full model cannot be built, so that nothing is known of what it does."""
 
 
+@dataclass(frozen=True)
+class _Comparison:
+    """What the checks `outputs` and `gradients_…` say of one pass."""
+
+    outputs: str
+    gradients: str
+
+    @classmethod
+    def without(cls, why: str) -> _Comparison:
+        return cls(f"not run, because {why}", f"not run, because {why}")
+
+
 class RealRun:
     """The small model with its weights, and the full model in its place."""
 
@@ -48,35 +64,65 @@ class RealRun:
         self.small = small.eval()
         self._full, self._stacks, self._cuts = full, stacks, cuts
         self._made: FullModel | None = None
+        self._calls = RecordedCalls()
+        self._paths = [f"{stack.path}.{number}" for stack in stacks for number in range(len(stack.kept))]
 
     def checks(self, *, step: bool) -> dict[str, str]:
         """Check -> what it says. step: `smoke_test`, a step of an optimizer after which all numbers are finite."""
-        found: dict[str, dict[str, str]] = {"runs": {}, "outputs": {}}
+        result: dict[str, str] = {}
+        runs: dict[str, str] = {}
+        outputs: dict[str, str] = {}
         reached: set[str] = set()
         text: dict[str, Any] | None = None
         main = getattr(self.small, "main_input_name", "input_ids")
-        for modality in ("", *(m for m in modalities(self.small) if main not in MAIN[m])):
+        kinds = list(modalities(self.small))
+        for modality in ("", *(kind for kind in kinds if main not in MAIN[kind])):
             try:
-                inputs = inputs_of(self.small, modality) if modality else inputs_for(self.small)
-                inputs = as_the_weights(self.small, _varied(inputs))
+                given = inputs_of(self.small, modality) if modality else inputs_for(self.small)
+                inputs = as_the_weights(self.small, _varied(given))
             except Exception as error:
-                found["runs"][modality] = f"not run, because of {in_short(error)}"
+                runs[modality] = self._without_inputs(modality, error)
+                result[f"gradients_{modality}"] = runs[modality]
                 continue
             text = inputs if text is None else text
-            said = found["runs"][modality] = self._runs(inputs)
-            is_run = said == PASS
-            found["outputs"][modality] = (
-                self._outputs(inputs, reached) if is_run else "not run, because the model does not run"
-            )
-        result = {check: _summary(said) for check, said in found.items()}
+            runs[modality] = self._runs(inputs)
+            comparison = _Comparison.without("the model does not run")
+            if runs[modality] == PASS:
+                comparison = self._compared_with_identities(inputs, reached)
+            outputs[modality], result[f"gradients_{modality}"] = comparison.outputs, comparison.gradients
+            self._calls.record(self.small, self.small, as_the_weights(self.small, given), self._paths)
+        of_the_main = result.pop("gradients_")
+        result |= {f"gradients_{kind}": of_the_main for kind in kinds if main in MAIN[kind]}
+        result |= self._compared_layer_by_layer()
+        result |= {"runs": _summary(runs), "outputs": _summary(outputs)}
         silent = [stack.path for stack in self._stacks if stack.path not in reached]
         if has_passed(result["outputs"]) and silent:
             result["outputs"] += f"; no input reaches {', '.join(silent)}"
         if text is not None and getattr(self.small, "can_generate", bool)():
             result["generate"] = self._generates(text)
         if step:
-            result["smoke_test"] = _take_a_step(self.small, text, result | {"runs": found["runs"].get("", "")})
+            result["smoke_test"] = _take_a_step(self.small, text, result | {"runs": runs.get("", "")})
         return result
+
+    def _without_inputs(self, modality: str, error: Exception) -> str:
+        """The small model runs with no image (video, sound) that is known: `fail` if the full one does."""
+        with suppress(Exception):
+            inputs_of(self._whole().model.eval(), modality)
+            return f"fail: with {modality} the small model raises {brief(error)}; the full model does not"
+        return f"not run, because of {in_short(error)}"
+
+    def _compared_layer_by_layer(self) -> dict[str, str]:
+        """A stack that no input of the model reaches gets what its part of the model takes."""
+        for stack in self._stacks:
+            owner = _owner(self.small, stack.path)
+            if owner is not None and f"{stack.path}.0" not in self._calls:
+                with suppress(Exception):
+                    self._calls.record(self.small, owner, as_the_weights(owner, inputs_for(owner)), self._paths)
+        try:
+            full = self._whole().model
+        except FullModelNotBuiltError as error:
+            return dict.fromkeys(LAYER_CHECKS, f"not run, because {error}")
+        return compare_layers(full, self.small, self._stacks, self._calls)
 
     def _whole(self) -> FullModel:
         """Raises FullModelNotBuiltError."""
@@ -110,12 +156,10 @@ class RealRun:
             return f"fail: {what} with the model's own defaults raises {brief(error)}; the full model's does not"
         return ""
 
-    def _outputs(self, inputs: dict[str, Any], reached: set[str]) -> str:
+    def _compared_with_identities(self, inputs: dict[str, Any], reached: set[str]) -> _Comparison:
         """reached: gets the paths of the stacks whose layers ran."""
-        moved = [s.path for s in self._stacks if list(s.kept) != sorted(set(s.kept))]
-        if moved:
-            return f"not run, because the layers of {moved[0]} are in another order, or there several times"
         watch, there = WatchedLayers(), WatchedLayers()
+        small_gradients = _gradients(self.small, inputs)  # first: it changes statistics of batches, which are shared
         with watch.watching(self.small, {s.path: range(len(s.kept)) for s in self._stacks}):
             here = forward(self.small, inputs)
         try:
@@ -125,11 +169,20 @@ class RealRun:
                 there.watching(model, {s.path: range(s.layers) for s in self._stacks}),
             ):
                 expected = forward(model, inputs)
+                full_gradients = _gradients(model, inputs)
         except FullModelNotBuiltError as error:
-            return f"not run, because {error}"
+            return _Comparison.without(str(error))
         except Exception as error:
-            return f"not run, because with identities the full model raises {in_short(error)}"
+            return _Comparison.without(f"with identities the full model raises {in_short(error)}")
+        gradients = _compare_gradients(full.counterparts(full_gradients), small_gradients)
+        moved = [s.path for s in self._stacks if list(s.kept) != sorted(set(s.kept))]
+        if moved:
+            why = f"the layers of {moved[0]} are in another order, or there several times"
+            return _Comparison(f"not run, because {why}", gradients)
         reached.update(watch.calls)
+        return _Comparison(self._outputs(inputs, here, expected, there), gradients)
+
+    def _outputs(self, inputs: dict[str, Any], here: Any, expected: Any, there: WatchedLayers) -> str:
         off = _deviation(dict(_named(expected)), dict(_named(here)))
         if off is None:
             return "not run, because no output of the small model has the form of the full model's"
@@ -176,10 +229,56 @@ def _backward(model: Any, inputs: Mapping[str, Any]) -> None:
     torch.manual_seed(0)
     turn_off_dropout(model)
     model.zero_grad(set_to_none=True)
-    outputs = [t for t in tensors_in(model.train()(**inputs)) if t.requires_grad]
+    outputs = _results(model.train()(**inputs))
     if not outputs:
         raise LookupError("no output has a gradient")
     sum(t.float().square().mean() for t in outputs).backward()
+
+
+def _gradients(model: Any, inputs: Mapping[str, Any]) -> set[str]:
+    """Names of the parameters that get a gradient."""
+    _backward(model, inputs)
+    named = model.named_parameters(remove_duplicate=False)
+    found = {name for name, parameter in named if parameter.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def _compare_gradients(expected: set[str], got: set[str]) -> str:
+    """Of parameters of the small model: those that get a gradient in the full one, and in it."""
+    for name in sorted(expected ^ got):
+        return f"fail: {name} gets {'a' if name in got else 'no'} gradient, unlike in the full model"
+    return PASS
+
+
+def _results(output: Any) -> list[Any]:
+    """Tensors that a loss may be made of. What a tower gave, which a model may give beside them, is none: it would give
+    the tower its gradients where nothing of it reaches the text."""
+    aside = [name for name in output if _OF_A_TOWER.fullmatch(name)] if isinstance(output, Mapping) else []
+    rest = {name: value for name, value in output.items() if name not in aside} if aside else output
+    found = [tensor for tensor in tensors_in(rest) if tensor.requires_grad]
+    return found or [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+
+
+def turn_off_dropout(model: Any) -> None:
+    """Rates that rise with the layer's number are no difference in kind."""
+    holders = [h for m in model.modules() for h in (m, getattr(m, "config", None)) if h is not None]
+    for holder in holders:
+        for name, value in list(vars(holder).items()):
+            if isinstance(value, float) and (name in ("p", "drop_prob") or name.endswith("layerdrop")):
+                setattr(holder, name, 0.0)
+            if isinstance(value, float) and name.startswith("mask_") and name.endswith("_prob"):
+                setattr(holder, name, 0.0)  # parts of a spectrum left out by chance
+
+
+def _owner(model: Any, path: str) -> Any:
+    """The innermost part with a config of its own that holds this stack; None if that is the whole model."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        inner = model.get_submodule(".".join(parts[:end]))
+        if hasattr(inner, "config") and hasattr(inner, "main_input_name"):
+            return inner
+    return None
 
 
 def _generate(model: Any, inputs: Mapping[str, Any]) -> None:
@@ -270,13 +369,22 @@ def _take_a_step(model: Any, inputs: Mapping[str, Any] | None, said: Mapping[str
 
 
 def run_for_real(task: Mapping[str, Any], full: Builder, small: Builder, stacks: Sequence[KeptStack]) -> dict[str, str]:
-    """`task`: as of `verify`. If the model does not fit in memory, one with the same structure and less width runs."""
+    """`task`: as of `verify`. If the weights do not fit in memory, a model with the same structure and less width runs;
+    if they are quantized and cannot be loaded here, one with random weights."""
     size = weights_size(task["small"])
-    if size * _TIMES_IN_MEMORY <= psutil.virtual_memory().available:
-        model, _ = load_model(task["small"], small, task["trust"])
-        return RealRun(model, full, stacks, task["cuts"]).checks(step=task["smoke"])
-    edits = less_width(Builder(full.config(full.full), full.model_class, full.trust), _NARROWER).edits
-    narrow = [Builder(b.config(changed(b.full, edits)), b.model_class, b.trust) for b in (full, small)]
-    found = RealRun(narrow[1].with_random_weights(), narrow[0], stacks, task["cuts"]).checks(step=task["smoke"])
-    note = f"of {_NARROWER:g} of the width, with random weights: {size / 1e9:.1f} GB are too large for this machine"
-    return {check: f"{said}; {note}" if has_passed(said) else said for check, said in found.items()}
+    note = ""
+    if size * _TIMES_IN_MEMORY > psutil.virtual_memory().available:
+        edits = less_width(Builder(small.config(small.full), small.model_class, small.trust), _NARROWER).edits
+        full, small = (Builder(b.config(changed(b.full, edits)), b.model_class, b.trust) for b in (full, small))
+        model = small.with_random_weights()
+        note = f"of {_NARROWER:g} of the width, with random weights: {size / 1e9:.1f} GB are too large for this machine"
+    else:
+        try:
+            model, _ = load_model(task["small"], small, task["trust"])
+        except Exception as error:
+            if not is_quantized(small):
+                raise
+            model = small.with_random_weights()
+            note = f"with random weights: the quantized ones cannot be loaded here: {in_short(error)}"
+    found = RealRun(model, full, stacks, task["cuts"]).checks(step=task["smoke"])
+    return {check: f"{said}; {note}" if note and has_passed(said) else said for check, said in found.items()}

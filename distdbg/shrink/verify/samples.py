@@ -216,10 +216,10 @@ _SAMPLES = 16000
 
 def sounds(takes: set[str], config: Any) -> Iterator[dict[str, Any]]:
     """Each way in which one sound can be given to a function that takes these arguments, the likeliest first."""
-    for name in SOUNDS:
-        if name in takes:
+    for with_masks in (True, False):  # a mask may be of what is made of the sound
+        for name in (name for name in SOUNDS if name in takes):
             for sound, frames in _shapes(config, name):
-                yield {name: sound} | masks(takes, frames)
+                yield {name: sound} | (masks(takes, frames) if with_masks else {})
 
 
 def masks(takes: set[str], frames: int) -> dict[str, Any]:

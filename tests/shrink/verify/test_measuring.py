@@ -1,4 +1,4 @@
-"""What one pass on meta says of a model."""
+"""What one pass shows of the layers of a model, and which results a loss is made of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,28 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from distdbg.shrink.verify.measuring import measure
+from distdbg.shrink.verify.running import _gradients
+
+SIZE, ROWS = 4, 3
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.unused = torch.nn.Linear(SIZE, SIZE), torch.nn.Linear(SIZE, SIZE)
+
+    def forward(self, x):
+        return self.up(x).relu()
+
+
+def test_operators_bytes_flops_and_gradients_are_those_of_the_layer():
+    model = torch.nn.Sequential(Layer(), torch.nn.Linear(SIZE, SIZE))
+    found = measure(model, {"0": model[0]}, torch.ones(ROWS, SIZE))
+    layer, rest = found["0"], found[""]
+    assert layer.ops["aten.relu.default [3, 4]"] == 1 and "aten.relu.default [3, 4]" not in rest.ops
+    assert layer.saved == 2 * ROWS * SIZE * 4  # the layer's input, and the result of relu
+    assert layer.flops == rest.flops == 2 * ROWS * SIZE * SIZE
+    assert layer.gradients == {"up.weight": 1, "up.bias": 1}
 
 
 class TowerAndText(torch.nn.Module):
@@ -34,6 +56,4 @@ class TowerAndText(torch.nn.Module):
     ],
 )
 def test_gradients_are_those_of_what_a_loss_is_made_of(gives, part):
-    model = TowerAndText(*gives).to("meta")
-    found = measure(model, model, {"x": torch.ones(1, 2)}, [])
-    assert found.gradients == {f"{part}.weight", f"{part}.bias"}
+    assert _gradients(TowerAndText(*gives), {"x": torch.ones(1, 2)}) == {f"{part}.weight", f"{part}.bias"}

@@ -154,3 +154,16 @@ def test_model_that_is_too_large_runs_with_less_width(tmp_path: Path, monkeypatc
     made = shrunk(own_models.save(tmp_path / "large", hidden_size=32))
     for check in ("runs", "outputs", "generate"):
         assert made["verified"][check].startswith("pass") and "0.25 of the width" in made["verified"][check]
+
+
+def test_quantized_weights_that_cannot_be_loaded_are_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distdbg.shrink.verify import running
+
+    def refuse(*_arguments) -> None:
+        raise ImportError("its package is missing")
+
+    monkeypatch.setattr(running, "load_model", refuse)
+    monkeypatch.setattr(running, "is_quantized", lambda _builder: True)
+    verified = shrunk(own_models.save(tmp_path / "large"))["verified"]
+    for check in ("ops", "gradients", "each_layer", "runs", "outputs"):
+        assert verified[check].startswith("pass; with random weights: the quantized ones cannot be loaded here")
