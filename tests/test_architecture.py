@@ -529,7 +529,6 @@ READS_BY_ITSELF = {
     "distdbg/shrink/making.py": "the copy in its staging folder",
     "distdbg/shrink/verify/processing.py": "the copy in its staging folder",
     "distdbg/shrink/verify/reloading.py": "the copy in its staging folder",
-    "distdbg/shrink/verify/task.py": "the copy in its staging folder",
     "distdbg/shrink/verify/unsaved.py": "/proc",
 }
 _OTHER_OPEN = {"os.open", "tarfile.open", "source.open", "self.open", "self._follower.open", "Folder(folder).open"}
@@ -574,7 +573,6 @@ PARSES_OWN_TEXT = {
     "distdbg/shrink/asking.py": "the answer of its child",
     "distdbg/shrink/child.py": "the question of its parent",
     "distdbg/shrink/probe/building.py": "itself",
-    "distdbg/shrink/verify/aside.py": "its own process",
     "distdbg/worker/watch/compiling.py": "torch",
 }
 

@@ -231,11 +231,10 @@ def less_width(builder: Builder, factor: float, least: Least = lambda _path, _va
 def _ways(sizes: list[Leaf], fitting: list[Leaf]) -> Iterator[Edits]:
     """All sizes, with none, one, two or all of those outside the layers; then with a few sizes left as they are."""
     few = [extra for count in range(3) for extra in combinations(fitting, count)]
-    none_or_all = dict.fromkeys([(), tuple(fitting)])
     for left in range(min(_MOST_LEFT, max(0, len(sizes) - 1)) + 1):
         for out in combinations(sizes, left):
             kept = [size for size in sizes if size not in out]
-            for extra in none_or_all if left else dict.fromkeys([*few, tuple(fitting)]):
+            for extra in dict.fromkeys([*few, tuple(fitting)]):
                 yield dict([*kept, *extra])
 
 
