@@ -6,7 +6,7 @@ or torch's monitored barrier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.failures.of_ranks import failures
@@ -19,7 +19,7 @@ from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.diagnosis.waits.nccl_counts import launched_less
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
-from distdbg.model import CauseClass, Citation, Finding
+from distdbg.model import MOST_RANKS, CauseClass, Citation, Finding
 from distdbg.wording import plural
 
 
@@ -59,14 +59,16 @@ def _at_monitored_barrier(evidence: RunEvidence) -> Iterable[Finding]:
     if any(f.cause_class < CauseClass.STUCK for f in found):
         return
     for failure in found:
-        group = group_of_last_call(evidence, failure)
+        group: Sequence[int] | None = group_of_last_call(evidence, failure)
+        if group is None and failure.rank.from_log:
+            group = range(MOST_RANKS)  # no log says which: mostly it is the default group, in which ranks are numbers
         absent = absent_ranks(failure, group) if group is not None else ()
         if not absent or any(r.own_exit_code == 0 for r in evidence.ranks if r.rank in absent):
             continue
         at = f" at {failure.where}" if failure.where is not None else ""
         yield build_finding(
             "collective-not-joined",
-            confidence="likely",
+            confidence="possible" if isinstance(group, range) else "likely",
             summary=f"{who(evidence, absent)} did not come to the monitored barrier{at} in time, says torch",
             cause=" ".join(_last_calls(evidence, absent)),
             ranks=absent,

@@ -14,14 +14,14 @@ from distdbg.evidence.logs.events import Event, events_in, missing_ranks
 from distdbg.evidence.logs.exits import Exit
 from distdbg.evidence.logs.kernel import killed_pid
 from distdbg.evidence.logs.local_ranks import NodeRanks
-from distdbg.evidence.logs.logged_values import LoggedValue, lasting_non_finite
+from distdbg.evidence.logs.logged_values import as_fact, lasting_non_finite
 from distdbg.evidence.logs.messages import OF_WATCHDOG
 from distdbg.evidence.logs.nccl import all_of_nccl, read_nccl_log
 from distdbg.evidence.logs.process import LoggedProcess
 from distdbg.evidence.logs.rank_names import NameFacts
 from distdbg.evidence.logs.sources import ParsedLine, Source, ranks_of_ray
 from distdbg.evidence.logs.watchdog import speaks_of_watchdog
-from distdbg.evidence.run import UNKNOWN_RANK, DecisiveLine, ExceptionFact, GuardFact, HostClock, LogsRead
+from distdbg.evidence.run import UNKNOWN_RANK, DecisiveLine, ExceptionFact, HostClock, LogsRead
 from distdbg.findings.scheduler import OUTSIDE
 from distdbg.model import Citation, Unknown
 
@@ -36,6 +36,8 @@ _WATCHDOG_STUCK = "nccl-watchdog-stuck"
 _OF_NIC = {"ib-completion", "ib-completion-other", "ib-async"}
 #: Horovod's report of ranks that did not submit a tensor, and how many lines below it can name them.
 _STALL, _STALL_LINES = "horovod-stall", 60
+#: Lines of a message that is no traceback's end.
+_MESSAGE_LINES = 8
 _CHILD_FAILED = "elastic-child-failed"
 #: Ray's report of a process that died, and how it gives its pid: in the line, or in one around it.
 _WORKER_DIED, _DIED_LINES = "ray-worker-died", 8
@@ -141,10 +143,12 @@ class Assembly:
         else:
             return
         _add_texts(process, file, source)
-        process.guards += [_non_finite(process, file, values)] if values else []
+        process.guards += [as_fact(values, process.rank, file.path)] if values else []
         for event in events:
             if event.child is None or source.rank is not None:
-                process.exceptions.append(self._fact(file, source, event, source.rank))
+                rank = _writer_of(source, event)
+                writer = process if rank is None else self._of_rank(rank)
+                writer.exceptions.append(self._fact(file, source, event, rank))
             else:
                 self._of_child(file, source, event, event.child)
 
@@ -361,13 +365,11 @@ class Assembly:
         )  # fmt: skip
 
 
-def _non_finite(process: LoggedProcess, file: LogFile, values: Sequence[LoggedValue]) -> GuardFact:
-    """The first of these values, as the guard of this name records what it sees in a rank."""
-    first = values[0]
-    of_line = {one.name: one.value for one in values if one.line == first.line}
-    fields = {"made": "logged", "values": of_line, "line": first.line, "lasting": any(one.is_loss for one in values)}
-    citation = Citation(file.path, first.line, quote=first.text)
-    return GuardFact(process.rank, "non-finite", fields, step=first.step, citation=citation)
+def _writer_of(source: Source, event: Event) -> int | None:
+    """The rank of the source, or the one that the message gives as that of its writer."""
+    if source.rank is not None or event.known is None:
+        return source.rank
+    return event.known.reporter_in("\n".join(line.text for line in source.lines[event.at : event.at + _MESSAGE_LINES]))
 
 
 def _complains(source: Source) -> bool:

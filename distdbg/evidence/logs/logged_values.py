@@ -8,10 +8,12 @@ healthy job. So are values that are finite again later, as those of a step that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.evidence.logs.sources import SourceLine
+from distdbg.evidence.run import GuardFact
+from distdbg.model import Citation
 
 #: Characters of a line that are read: a line of values is no longer.
 _LONGEST = 2000
@@ -62,3 +64,11 @@ def lasting_non_finite(lines: Iterable[SourceLine]) -> list[LoggedValue]:
                 number = int(step[1]) if step else None
                 lasting[key] = LoggedValue(name, value, line.number, line.text[:_LONGEST], number)
     return sorted(lasting.values(), key=lambda one: one.line)
+
+
+def as_fact(values: Sequence[LoggedValue], rank: int, path: str) -> GuardFact:
+    """The first of these values, in the form in which the guard of this name records what it sees in a rank."""
+    first = values[0]
+    of_line = {one.name: one.value for one in values if one.line == first.line}
+    fields = {"made": "logged", "values": of_line, "line": first.line, "lasting": any(one.is_loss for one in values)}
+    return GuardFact(rank, "non-finite", fields, step=first.step, citation=Citation(path, first.line, quote=first.text))

@@ -39,7 +39,14 @@ class KnownMessage:
     line: bool = False
     #: also in a line that its logger calls no error
     quiet: bool = False
+    #: of a message that names the rank that writes it: a regular expression whose group is that rank
+    reporter: str = ""
     versions: str = ""
+
+    def reporter_in(self, text: str) -> int | None:
+        """The rank that wrote this message, by its own words."""
+        found = re.search(self.reporter, text[:_MOST_TEXT]) if self.reporter else None
+        return int(found[1]) if found is not None else None
 
     @cached_property
     def words(self) -> tuple[str, ...]:
