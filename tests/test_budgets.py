@@ -30,7 +30,7 @@ class Budget:
 
 BUDGETS = {
     "launch": Budget(14_660, 12_500),
-    "evidence": Budget(13_010, 11_000),
+    "evidence": Budget(13_030, 11_000),
     "diagnosis": Budget(13_200, 10_000),
     "worker": Budget(11_600, 9_500),
     "shrink": Budget(10_510, 7_500),
