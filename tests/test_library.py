@@ -76,13 +76,19 @@ def test_see_memory_usage_has_torchs_counts_and_what_changed(monkeypatch, capsys
 
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(memory_line, "_last", {})
-    gb = {"memory_allocated": 1.25, "max_memory_allocated": 1.5, "memory_reserved": 2, "max_memory_reserved": 2.75}
-    counts = {name: lambda name=name: int(gb[name] * 2**30) for name in gb}
-    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, **counts)
+    stats = {}
+
+    def use(allocated_gb, reserved_gb):
+        for name, (current, peak) in (("allocated", (allocated_gb, 1.5)), ("reserved", (reserved_gb, 2.75))):
+            stats[f"{name}_bytes"] = {"all": {"current": int(current * 2**30), "peak": int(peak * 2**30)}}
+
+    use(1.25, 2)
+    memory = SimpleNamespace(memory_stats_as_nested_dict=lambda: stats)
+    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, memory=memory)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     distdbg.see_memory_usage("before")
     assert "MA 1.25 GB  Max_MA 1.50 GB  CA 2.00 GB  Max_CA 3 GB  | RSS" in capsys.readouterr().out
-    gb |= {"memory_allocated": 1.75, "memory_reserved": 1.5}
+    use(1.75, 1.5)
     distdbg.see_memory_usage("after")
     assert "MA 1.75 GB (+0.50)  Max_MA 1.50 GB  CA 1.50 GB (-0.50)  Max_CA 3 GB  | RSS" in capsys.readouterr().out
 

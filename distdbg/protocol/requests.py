@@ -174,7 +174,7 @@ class WhichModel(Question, name="model", by="agent"):
 
 
 class WhichStacks(Question, name="stacks", by="agent"):
-    """A file answers (worker/stacks.py)."""
+    """A file answers (worker/threads.py)."""
 
 
 class WriteSnapshot(Question, name="memory-snapshot", by="agent"):

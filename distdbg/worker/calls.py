@@ -25,6 +25,7 @@ from distdbg.evidence.ops import OPERATIONS
 from distdbg.whole_file import open_own
 from distdbg.worker.descriptors import OwnDescriptor
 from distdbg.worker.mapping import map_new_file
+from distdbg.worker.page import CALLS as CALLS_COUNT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class CallLog:
 
     def subscribe(self, bus: Bus, page: PageWriter) -> None:
         words, sites, now = self._words, self._sites, time.time_ns
-        count_one, count_transfer = page.caller(), page.transfer()
+        count_one, count_transfer = page.counter(CALLS_COUNT), page.transfer()
         numbers = self._numbers
 
         def called(frame: FrameType) -> None:
@@ -108,7 +109,7 @@ class CallLog:
             words[at + 1] = number << 48 | site << 32 | peer + 1
             words[at + 2] = size + 1
             words[0] = count + 1
-            count_one()
+            count_one(frame)
 
         bus.subscribe("call", called)
 

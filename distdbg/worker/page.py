@@ -25,7 +25,7 @@ STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
 _FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS, REPLAYS, _REPLAY_TIME, _OPTIMIZER_TIME = range(17, 24)
 _WORDS = 24
-_TIME_OF = {BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME}
+_TIME_OF = {BACKWARDS: _BACKWARD_TIME, STEPS: _STEP_TIME, CALLS: _CALL_TIME, REPLAYS: _REPLAY_TIME}
 
 _now = time.monotonic_ns
 
@@ -66,7 +66,7 @@ class PageWriter:
             ("step", self.ticker(OTHER, STEPS)),
             ("save", self.ticker(SAVING, SAVES)),
             ("save-end", self.ticker(OTHER)),
-            ("replay", self._replayed()),
+            ("replay", self.counter(REPLAYS)),
         ):
             bus.subscribe(event, tick, never_raises=True)
         bus.subscribe("pass", self.pass_begins)
@@ -156,15 +156,18 @@ class PageWriter:
     def backwards(self) -> int:
         return self._counts[BACKWARDS]
 
-    def caller(self) -> Callable[[], None]:
-        """A function that counts a call of torch.distributed; the phase does not change."""
-        words, counts, now, count, at = self._words, self._counts, _now, CALLS, _CALL_TIME
+    def counter(self, count: int) -> Callable[[object], None]:
+        """A function that counts a call of torch.distributed, or a replay of a CUDA graph; it ignores its argument.
 
-        def call() -> None:
+        The phase does not change: a part of a step can be a graph.
+        """
+        words, counts, now, at = self._words, self._counts, _now, _TIME_OF[count]
+
+        def count_one(_subject: object) -> None:
             counts[count] = words[count] = counts[count] + 1
             words[at] = now()
 
-        return call
+        return count_one
 
     def _optimizer_begins(self) -> Callable[[object], None]:
         """The backward before it is over."""
@@ -175,16 +178,6 @@ class PageWriter:
             words[at] = OPTIMIZER
 
         return begins
-
-    def _replayed(self) -> Callable[[object], None]:
-        """Counts a replay of a CUDA graph; the phase does not change: parts of a step may be graphs."""
-        words, counts, now, count, at = self._words, self._counts, _now, REPLAYS, _REPLAY_TIME
-
-        def replay(_graph: object) -> None:
-            counts[count] = words[count] = counts[count] + 1
-            words[at] = now()
-
-        return replay
 
     def transfer(self) -> Callable[[], None]:
         """A function that counts a send or a receive."""

@@ -6,7 +6,7 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, leaving, orphans, recorder, stacks
+from distdbg.worker import process_end, recorder, threads
 from distdbg.worker.calls import CallLog
 from distdbg.worker.context import RankContext
 from distdbg.worker.hooks.hook_points import hide_from_compiler, timeout_of
@@ -78,7 +78,7 @@ class Session(RankContext):
         self._agent = self.link.peer()
         self._parent = self._end_with_parent()
         self._pid = os.getpid()
-        leaving.call_back(self._leaves)
+        process_end.call_back_at_exit(self._leaves)
         self._calls: CallLog = self.mapped_or_private("calls of torch.distributed", CallLog, self.stem)
         self._calls.subscribe(self.bus, self.page)
         self.imports.after("torch", self._torch_imported)
@@ -107,8 +107,8 @@ class Session(RankContext):
             ended: dict[str, object] = {"how": "returned", "exit": 0}
             if isinstance(error, SystemExit):  # the exit status of the process, as sys.exit documents it
                 status = error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)
-                ended = {"how": "SystemExit", "exit": status, "where": exceptions.where_of(traceback)}
-                self._raised(exceptions.turned_into_exit(error) if status else None)
+                ended = {"how": "SystemExit", "exit": status, "where": threads.where_of(traceback)}
+                self._raised(threads.turned_into_exit(error) if status else None)
             elif error is not None:
                 ended = {"how": "exception", "exit": None}
                 self._raised(error, traceback)
@@ -120,7 +120,7 @@ class Session(RankContext):
 
     def _raised(self, error: BaseException | None, traceback: TracebackType | None = None) -> None:
         if error is not None:
-            for described in exceptions.described(error, traceback or error.__traceback__):
+            for described in threads.described(error, traceback or error.__traceback__):
                 self.link.send("exception", {"uncaught": True, **described}, last_words=True)
 
     def _leaves(self, status: object, frame: FrameType) -> None:
@@ -130,7 +130,7 @@ class Session(RankContext):
                 return
             self._ended = True
             code = status & 0xFF if isinstance(status, int) else None
-            self._raised(exceptions.turned_into_exit(sys.exc_info()[1]) if code else None)
+            self._raised(threads.turned_into_exit(sys.exc_info()[1]) if code else None)
             where = users_line(frame)
             self.link.send("script-end", {"how": "os._exit", "exit": code, "where": where}, last_words=True)
         except Exception:
@@ -294,7 +294,7 @@ class Session(RankContext):
 
     def _end_with_parent(self) -> int | None:
         try:
-            parent = orphans.end_with_parent()
+            parent = process_end.end_with_parent()
         except Exception as error:
             self.fact("may-be-orphaned", error=repr(error))
             return None
@@ -303,7 +303,7 @@ class Session(RankContext):
 
     def _allow_tracing(self) -> None:
         try:
-            orphans.allow_tracing_by(self._agent)
+            process_end.allow_tracing_by(self._agent)
         except Exception:
             return
 
@@ -341,7 +341,7 @@ class Session(RankContext):
                 except Exception as error:
                     self.fact("question-failed", error=repr(error))
         if self._parent is not None:
-            orphans.watch(self._parent, _GRACE_S)
+            process_end.watch(self._parent, _GRACE_S)
 
     def _answer_one(self, line: bytes) -> None:
         from json import loads  # torch has loaded it by now
@@ -349,11 +349,11 @@ class Session(RankContext):
         question = loads(line)
         op, number = question.get("op"), question.get("id")
         if op == "exceptions":
-            self.link.send("exceptions", {"id": number, "threads": exceptions.being_handled(_thread.get_ident())})
+            self.link.send("exceptions", {"id": number, "threads": threads.being_handled(_thread.get_ident())})
         elif op == "model":
             self.link.send("model", {"id": number, **self.model.without_gradient()})
         elif op == "stacks":
-            stacks.write(f"{self.stem}.stacks")
+            threads.write_stacks(f"{self.stem}.stacks")
         elif op == "memory-snapshot":
             from distdbg.worker.memory.snapshots import SnapshotWriter
 

@@ -10,7 +10,7 @@ import pytest
 
 from distdbg.evidence.stacks.threads import main_thread, read_threads
 from distdbg.rundir import list_runs
-from distdbg.worker import stacks
+from distdbg.worker.threads import write_stacks
 
 HANGS = """
 import ctypes, time
@@ -42,7 +42,7 @@ def test_what_a_rank_tells_is_read_as_py_spys(tmp_path):
     thread = threading.Thread(target=stands_here, name="second")
     thread.start()
     ready.wait()
-    stacks.write(str(tmp_path / "stacks"))
+    write_stacks(str(tmp_path / "stacks"))
     done.set()
     thread.join()
     threads = read_threads(json.loads((tmp_path / "stacks").read_text()))

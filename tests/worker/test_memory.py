@@ -115,7 +115,10 @@ def session(tmp_path):
 @pytest.fixture
 def cuda(monkeypatch, request):
     fake = FakeCuda()
-    c = types.SimpleNamespace(_cuda_attach_out_of_memory_observer=fake.observers.append)
+    c = types.SimpleNamespace(
+        _cuda_attach_out_of_memory_observer=fake.observers.append,
+        DisableTorchFunctionSubclass=contextlib.nullcontext,
+    )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=fake, _C=c, Tensor=type("Tensor", (), {})))
     return fake
 

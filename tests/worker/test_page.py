@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from distdbg.protocol.page import MAGIC, PAGE_BYTES, read_page
-from distdbg.worker.page import BACKWARD, BACKWARDS, DATA, OTHER, STEPS, PageWriter
+from distdbg.worker.page import BACKWARD, BACKWARDS, CALLS, DATA, OTHER, STEPS, PageWriter
 
 
 def written(tmp_path) -> tuple[PageWriter, Path]:
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(tmp_path):
     assert (again.forwards, again.phase, again.backward_ns) == (1, "forward", page.backward_ns)
     assert again.forward_ns == again.phase_ns
     writer.ticker(OTHER)(None)
-    writer.caller()()
+    writer.counter(CALLS)(None)
     called = read_page(path.read_bytes())
     assert (called.calls, called.phase, called.heard) == (1, "other", again.heard + 1)
     assert page.last_event_ns <= called.last_event_ns == called.call_ns

@@ -60,7 +60,7 @@ def weighed(found: Sequence[RankFailure]) -> Iterable[RankFailure]:
 
 def _as_told(rank: RankRecord, told: set[tuple[int, int]], torchrun_killed: set[int]) -> RankRecord:
     """Note that a rank was asked to stop, as torchrun reported. If torchrun was killed, the kernel sends its ranks
-    SIGTERM (worker/orphans.py), and torchrun may have done so without a report."""
+    SIGTERM (worker/process_end.py), and torchrun may have done so without a report."""
     if rank.node_rank in torchrun_killed and rank.exit_code == -signal.SIGTERM:
         told = told | {(rank.node_rank, rank.pid or 0)}
     if rank.asked_to_stop is None and (rank.node_rank, rank.pid) in told and -(rank.exit_code or 0) in _ORDERED_ENDS:

@@ -134,7 +134,7 @@ class RankConnections:
         return [(wire, rank) for wire, rank in self._peers.items() if rank is not None and rank.alive]
 
     def ask(self, *questions: Question) -> None:
-        """Ranks that can answer send facts; the answer to WhichStacks is a file (worker/stacks.py)."""
+        """Ranks that can answer send facts; the answer to WhichStacks is a file (worker/threads.py)."""
         for wire, _ in self._living_peers():
             for question in questions:
                 wire.send(question.record())

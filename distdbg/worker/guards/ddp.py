@@ -70,15 +70,14 @@ class MixedDevices(Guard):
     )
 
     def begin(self) -> None:
-        self._left, self._passes = _FORWARDS, _PASSES
+        self._left = _FORWARDS
         #: the forward that has begun: its model's id, its line, the inputs elsewhere, the parameters' device
         self._open: tuple[int, Where | None, list[str], str] | None = None
         self.listen("forward", self._forward)
         self.listen("pass", self._begins)
 
     def _begins(self, _iterator: object) -> None:
-        self._passes -= 1
-        if self._left > 0 or self._passes < 0:
+        if self.passes_end(_PASSES, "pass") or self._left > 0:
             return
         self._left = 1
         self.listen("forward", self._forward)

@@ -17,7 +17,7 @@ from typing import Any
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.holders import holder_of
-from distdbg.worker.memory.live import Tensors, Untouched, tensors_of
+from distdbg.worker.memory.live import Tensors, tensors_of, without_subclass_code
 from distdbg.worker.user_code import belongs_to_user
 
 _FIRST = 16
@@ -49,7 +49,7 @@ class ContainerCensus:
         begun = time.thread_time()
         everything = gc.get_objects()
         containers = [c for c in everything if type(c) in _KINDS and len(c) >= _SMALLEST]
-        with Untouched():
+        with without_subclass_code():
             tensors = tensors_of(everything)
             live = Tensors(tensors)
             everything.clear()

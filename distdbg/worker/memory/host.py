@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.holders import holder_of
-from distdbg.worker.memory.live import Tensors, Untouched, tensors_of
+from distdbg.worker.memory.live import Tensors, tensors_of, without_subclass_code
 
 _MOST_GROUPS, _MOST_NAMED, _MOST_TYPES = 40, 5, 20
 SCHEMA = "distdbg.host-memory/1"
@@ -23,7 +23,7 @@ def snapshot(model: Any) -> dict[str, object]:
 
     everything = gc.get_objects()
     types = Counter(map(type, everything))
-    with Untouched():
+    with without_subclass_code():
         tensors = tensors_of(everything)
         named = () if model is None else (*model.named_parameters(), *model.named_buffers())
         names = {id(tensor): name for name, tensor in named}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 
@@ -56,16 +57,8 @@ def roots(modules: Iterable[Any]) -> list[Any]:
     return [module for module in made if id(module) not in inner]
 
 
-class Untouched:
+def without_subclass_code() -> AbstractContextManager[object]:
     """Within it, reading a tensor runs no code of a subclass. Only in this thread."""
-
-    def __enter__(self) -> None:
-        c = getattr(sys.modules.get("torch"), "_C", None)
-        guard = getattr(c, "DisableTorchFunctionSubclass", None)
-        self._guard = guard() if guard is not None else None
-        if self._guard is not None:
-            self._guard.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        if self._guard is not None:
-            self._guard.__exit__(*exception)
+    torch: Any = sys.modules.get("torch")
+    context: AbstractContextManager[object] = nullcontext()
+    return context if torch is None else torch._C.DisableTorchFunctionSubclass()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from distdbg.worker.memory.live import Untouched, instances_of, roots
+from distdbg.worker.memory.live import instances_of, roots, without_subclass_code
 from distdbg.worker.models import inner_of, plain_name
 
 KEY, SCHEMA = "distdbg", "distdbg.owners/1"
@@ -29,7 +29,7 @@ def owners(device: str = "cuda", workspaces: Iterable[tuple[int, int, int]] = ()
     everything = gc.get_objects()
     modules, optimizers = instances_of(everything, nn.Module), instances_of(everything, optim.Optimizer)
     everything.clear()
-    with Untouched():
+    with without_subclass_code():
         found = _AddressOwners(device)
         # where DDP or FSDP wraps a model, the wrapper
         models = [module for module in roots(modules) if next(_tensors(module), None) is not None]

@@ -172,7 +172,7 @@ class CompileWatch(logging.Handler):
         """The script has ended."""
         self.end()
         config = sys.modules.get("torch._dynamo.config")  # how often torch recompiles one function, at most
-        limit = getattr(config, "recompile_limit", getattr(config, "cache_size_limit", None))
+        limit = getattr(config, "recompile_limit", None)
         for where, found in self._breaks.items():
             self._report("graph-break", where, **found)
         for (where, _), found in self._recompiles.items():

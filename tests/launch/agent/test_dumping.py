@@ -24,7 +24,7 @@ from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import Page, read_page
 from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import RunDir
-from distdbg.worker.page import PageWriter
+from distdbg.worker.page import CALLS, PageWriter
 
 
 class FakeNode:
@@ -304,7 +304,7 @@ def test_what_ranks_have_called_outlives_them_all(node):
         f"barrier\t{script}\t1\tmain\t\t\t\t\nbarrier\t/gone.py\t1\tmain\t\t\t\t\n"
     )
     page = PageWriter(str(gone.page_path), 9, 1)
-    page.caller()()
+    page.counter(CALLS)(None)
     gone.page = read_page(gone.page_path.read_bytes())
     look = DeathDumps(Loop(), node).begin(gone, [gone])
     while not look.done:

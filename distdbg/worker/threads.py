@@ -1,9 +1,11 @@
-"""Describe an exception for the agent, and the exceptions that other threads are handling now."""
+"""Describe for the agent an exception, the exceptions that other threads handle now, and the stacks of all threads."""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from distdbg.whole_file import write_whole
 from distdbg.worker.user_code import belongs_to_user
 
 TYPE_CHECKING = False
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 #: A chain of exceptions is followed so far; a script can make it a circle.
 _MOST_LINKS = 64
+_MOST_FRAMES = 300
 
 
 def describe(error: BaseException, traceback: TracebackType | None, thread: str = "MainThread") -> dict[str, object]:
@@ -108,3 +111,36 @@ def where_of(traceback: TracebackType | None) -> list[object] | None:
         is_users = is_users or users
         traceback = traceback.tb_next
     return chosen
+
+
+def stacks_of_all_threads() -> list[dict[str, object]]:
+    """One object a thread, the innermost frame first, as in py-spy's JSON, without what only a tracer knows."""
+    threading, pid = sys.modules.get("threading"), os.getpid()
+    main = getattr(getattr(threading, "_main_thread", None), "ident", None)
+    found = []
+    for ident, frame in sys._current_frames().items():
+        thread = getattr(threading, "_active", {}).get(ident)
+        native = pid if ident == main else getattr(thread, "native_id", None)
+        found.append({"pid": pid, "thread_id": ident, "thread_name": getattr(thread, "name", ""),
+                      "os_thread_id": native, "active": True, "owns_gil": False, "frames": _frames(frame)})  # fmt: skip
+    return found
+
+
+def write_stacks(path: str) -> None:
+    """Write the stacks to a file in the node's own memory, for ranks that py-spy may not trace. Raises OSError.
+
+    It needs the GIL: a rank whose native code holds it does not answer.
+    """
+    from json import dumps
+
+    write_whole(path, dumps(stacks_of_all_threads()).encode("utf-8", "backslashreplace"))
+
+
+def _frames(frame: FrameType | None) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        code = frame.f_code
+        name = getattr(code, "co_qualname", code.co_name)
+        found.append({"name": name, "filename": code.co_filename, "line": frame.f_lineno or 0, "locals": None})
+        frame = frame.f_back
+    return found
