@@ -37,3 +37,12 @@ def test_all_of_a_script_goes_without_a_search_for_cycles():
         gc.enable()
     assert "missing-zero-grad" in said
     assert not left
+
+
+def test_file_that_imports_accelerate_and_nothing_of_torch_is_linted() -> None:
+    text = (
+        "from accelerate import Accelerator\n\naccelerator = Accelerator()\n"
+        "if accelerator.is_main_process:\n    accelerator.wait_for_everyone()\n"
+    )
+    findings = lint_text("save.py", text).findings
+    assert [(f.id, f.evidence[0].line) for f in findings] == [("rank-conditional-collective", 5)]

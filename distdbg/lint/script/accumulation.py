@@ -19,8 +19,6 @@ ACCUMULATES = re.compile(
 #: an object that goes backward with the loss that it is given, and leaves accumulation to its caller
 _FABRIC = re.compile(r"fabric", re.IGNORECASE)
 _ACCELERATOR = re.compile(r"accelerator", re.IGNORECASE)
-#: `self._optimizer_step()` of a base class that another file has
-STEPS_BY_NAME = re.compile(r"optim\w*_step$|optimizer\.step$|step_optim|^update_step$")
 
 
 @dataclass(frozen=True)
@@ -121,16 +119,8 @@ def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
         if outer is None and any(ACCUMULATES.search(w) for w in names_in(_header(loop))):
             outer = script.function_of(loop)
         after = [e for e in context.loops.does(outer) if script.begin[e.top] >= script.end[loop]] if outer else []
-        if any(e.kind in STEPS and not by_itself(context, e) for e in after) or (
-            outer and _steps_by_name(context, loop, outer)
-        ):
+        if any(e.kind in STEPS and not by_itself(context, e) for e in after):
             yield Accumulation(loop, back[0])
-
-
-def _steps_by_name(context: Context, loop: Loop, outer: ast.AST) -> bool:
-    script = context.script
-    behind = (c for c in script.within(outer, ast.Call) if script.begin[c] >= script.end[loop])
-    return any(STEPS_BY_NAME.search(script.last_names[c]) for c in behind)
 
 
 def _header(loop: Loop) -> ast.expr:

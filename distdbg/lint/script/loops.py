@@ -23,10 +23,6 @@ _BATCHES = re.compile(
 LOADER = re.compile(
     r"(?<!down)(?<!up)(?<!un)(?<!auto)(?<!re)loaders?(?:_|$|\d)|dataloader|^dl$|_dl$|_dl_", re.IGNORECASE
 )
-#: calls that train, by their names
-TRAINS_BY_NAME = re.compile(
-    r"(?:^|_)backward(?:_|\()|^(?:\w+_)?(?:train|training|optimizer|optimize)_step\($|^update_param\w*\($|^optimize_parameters\($"
-)
 _MICRO = re.compile(r"micro|accum|grad_acc|virtual", re.IGNORECASE)
 EVALUATION = re.compile(
     r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|testing|infer|inference|predict)(?:_|$|\d)",
@@ -80,15 +76,6 @@ class Loops:
             return "batch"
         return "batch" if self.trains(loop) else "other"
 
-    def over_data(self, loop: Loop) -> bool:
-        """By the words of what it goes over, a loop over the batches of a loader for training."""
-        if isinstance(loop, ast.While):
-            return False
-        words = names_in(loop.iter)
-        if not any(LOADER.search(w) for w in words):  # `batches = tqdm(enumerate(loader))`
-            words = words.union(*map(names_in, self.values.bound(loop.iter)))
-        return any(LOADER.search(w) for w in words) and not any(for_evaluation(w) for w in words)
-
     def trains(self, loop: ast.AST) -> bool:
         """Does it go backward and step, in itself or in functions of this file?"""
         kinds = {event.kind for event in self.does(loop)}
@@ -106,16 +93,6 @@ class Loops:
             if loop not in outer and not any(trains[function] > (function is own) for function in self.reached(loop)):
                 innermost.append(loop)
         return innermost
-
-    @cached_property
-    def training_by_name(self) -> list[Loop]:
-        """Loops over data that train by what they call, whose bodies another file has: `backward_batch(…)`."""
-        found = []
-        for loop in self.script.all(ast.For, ast.AsyncFor):
-            calls = [c for c in self.script.within(loop, ast.Call) if not self.values.callees(c)]
-            if self.over_data(loop) and any(TRAINS_BY_NAME.search(self.script.last_names[c] + "(") for c in calls):
-                found.append(loop)
-        return found
 
     def reached(self, node: ast.AST, deepest: int = 5) -> list[Function]:
         """Functions of this file that `node` may call, directly or not."""

@@ -23,9 +23,22 @@ from distdbg.lint.script.work_limit import TookTooLong, WorkLimit
 
 #: a file without one of these words is about no training, and nothing of it is worth following
 _ABOUT_TRAINING = re.compile(
-    r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|\.prepare\(|(?:\b|_)(?:rank|RANK)\b"
+    r"\b(?:torch|accelerate|transformers|lightning)\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|\.prepare\(|(?:\b|_)(?:rank|RANK)\b"
 )
-_PARTS = ("torch", ".backward(", ".step(", "DataLoader", ".eval(", "_process(", ".prepare(", "rank", "RANK")
+_PARTS = (
+    "torch",
+    "accelerate",
+    "transformers",
+    "lightning",
+    ".backward(",
+    ".step(",
+    "DataLoader",
+    ".eval(",
+    "_process(",
+    ".prepare(",
+    "rank",
+    "RANK",
+)
 _MOST_LINES = 3000
 #: characters of source whose trees are kept: a tree takes some thirty times as much
 _MOST_KEPT = 2_000_000

@@ -10,7 +10,7 @@ from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.events import TrainingEvent
 from distdbg.lint.script.forwards import forward_of
 from distdbg.lint.script.given import given_by
-from distdbg.lint.script.loops import TRAINS_BY_NAME, for_evaluation
+from distdbg.lint.script.loops import for_evaluation
 from distdbg.lint.script.optimized import trained
 from distdbg.lint.script.roles import THE_MODEL
 from distdbg.lint.script.script import FUNCTIONS, LOOPS, Loop, last_word, names_in, receiver
@@ -20,7 +20,7 @@ _DEPENDS_ON_MODE = re.compile(r"torch\.nn\.(?:.*\.)?(?:Dropout|BatchNorm|SyncBat
 REAL_MISTAKES = 38
 #: without these words there is nothing to check
 NEEDS = (
-    re.compile(f"{TRAINS_BY_NAME.pattern}|^eval\\($|^load_state_dict\\($"),
+    {"backward(", "eval("},
     re.compile(r"^eval$|[Dd]ropout|BatchNorm|from_pretrained|^train\($|no_grad|inference_mode"),
 )
 #: what the model that is trained is called, where its constructor is not in sight
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _left_by_a_method(context)
     for epochs in context.loops.of_kind("epoch"):
         yield from _never_back(context, epochs)
-    for loop in {**dict.fromkeys(context.loops.training), **dict.fromkeys(context.loops.training_by_name)}:
+    for loop in context.loops.training:
         yield from _left_within_an_epoch(context, loop)
 
 
