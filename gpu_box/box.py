@@ -56,9 +56,11 @@ class GpuBox:
         found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_SHADOW": str(int(self.shadow))}
         attributes = ",".join(f"{number}={value}" for number, value in self.kind.attributes.items())
         found |= {"GPU_BOX_NAME": self.kind.name, "GPU_BOX_ATTRIBUTES": attributes}
-        # Beyond 128 ranks torch would wait for identifiers of several of them.
-        ones = ",".join(map(str, self.real))
-        found |= {"GPU_BOX_REAL": ones, "TORCH_NCCL_RANKS_PER_ROOT": str(1 << 30)} if self.real else {}
+        if self.real:
+            # Beyond 128 ranks torch would wait for identifiers of several of them. nccl2 (torch 2.15) takes no word of
+            # configuration that tells NCCL who the others are.
+            found |= {"GPU_BOX_REAL": ",".join(map(str, self.real))}
+            found |= {"TORCH_NCCL_RANKS_PER_ROOT": str(1 << 30), "TORCH_DIST_USE_NCCL2": "0"}
         found |= {"GPU_BOX_GROUPS": str(self.groups)} if self.groups else {}
         ras = shlex.join([sys.executable, "-IS", str(HERE / "ras.py")])
         found |= {"GPU_BOX_PLAN": str(self.plan), "GPU_BOX_RAS": ras}

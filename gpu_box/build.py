@@ -1,6 +1,6 @@
 """Build the GPU box: the CUDA wheel of torch in a folder of its own, and beside it the libraries that replace NVIDIA's.
 
-    python -m gpu_box.build                       for this Python and the torch of pyproject's tests
+    python -m gpu_box.build                       for this Python and the newest torch in TESTED
     python -m gpu_box.build --torch 2.8.0         another version of torch, in another folder
     python -m gpu_box.build --tested              each version that distdbg's tests run with
 
@@ -32,9 +32,9 @@ from gpu_box.tables import header
 
 HERE = Path(__file__).parent
 
-#: The versions that distdbg's tests run with; the first is the box's usual one.
-TESTED = ("2.13.0", "2.15.0")
-TORCH = TESTED[0]
+#: The versions that distdbg's tests run with, the newest first: it is the one that a box has by default.
+TESTED = ("2.15.0", "2.13.0")
+TORCH, OLDER_TORCH = TESTED
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
 MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
 #: The library with all that the box models, and the one that loads it with all other libraries of the box.

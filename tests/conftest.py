@@ -34,7 +34,7 @@ from tests.breadth import keep_sample
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.cpu_costs import CpuCosts
 from tests.fork_server import AT_EXIT
-from tests.gpu.fixtures import gpu_box  # noqa: F401 -- fixture
+from tests.gpu.fixtures import box_torch, gpu_box  # noqa: F401 -- fixtures
 
 # Each worker of pytest-xdist, and each command that a test starts, would compile all that it imports.
 sys.dont_write_bytecode = False

@@ -16,6 +16,7 @@ import pytest
 
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.ops import OPERATIONS
+from distdbg.torch_versions import torch_facts
 
 # One worker of pytest-xdist runs them all: each file is parsed once.
 pytestmark = pytest.mark.xdist_group("source")
@@ -25,8 +26,8 @@ PACKAGE = ROOT / "distdbg"
 #: Packages; each imports only those after it.
 PACKAGES = (
     "start cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
-    "job_file assets backend_names wording model errors given_file whole_file terminal hidden_values secret_digests "
-    "secret_pieces secret_forms masking plain_text __init__"
+    "job_file torch_versions assets backend_names wording model errors given_file whole_file terminal "
+    "hidden_values secret_digests secret_pieces secret_forms masking plain_text __init__"
 ).split()
 PURE = set("lint report diagnosis evidence findings protocol wording model errors".split())
 PURE |= {"hidden_values", "secret_digests", "secret_pieces", "secret_forms", "masking", "plain_text"}
@@ -575,6 +576,36 @@ PARSES_OWN_TEXT = {
     "distdbg/shrink/probe/building.py": "itself",
     "distdbg/worker/watch/compiling.py": "torch",
 }
+
+
+#: What the version of torch is called in a comparison, and calls that make a version of a text.
+_TORCH_VERSION = re.compile(r"\btorch(\.version)?\.__version__|\btorch_version\b|\bTorchVersion\b|version\(.torch.\)")
+
+
+def test_versions_of_torch_are_compared_in_one_module() -> None:
+    """What differs between them is a fact of configs/torch-versions.yaml, with its source."""
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)[:80]}"
+        for path in (*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py")))
+        if path != PACKAGE / "torch_versions.py"
+        for node in ast.walk(parsed(path))
+        if _compares_torch_version(node)
+    ]
+    assert not compared
+
+
+def _compares_torch_version(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(ops=ops) if any(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in ops):
+            return bool(_TORCH_VERSION.search(ast.unparse(node)))
+        case ast.Call(func=ast.Attribute(attr="startswith", value=value)):
+            return bool(_TORCH_VERSION.search(ast.unparse(value)))
+    return False
+
+
+def test_each_fact_about_torch_has_a_source_and_a_bound() -> None:
+    for name, fact in torch_facts().items():
+        assert fact.source.startswith("https://") and (fact.first or fact.last), name
 
 
 def test_foreign_json_is_parsed_with_a_guard() -> None:

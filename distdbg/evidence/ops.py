@@ -11,6 +11,9 @@ from __future__ import annotations
 #: a process group is made
 COLLECTIVE, SEND, RECEIVE, BATCH, SETUP = "collective", "send", "receive", "batch", "set-up"
 
+#: Backends of NCCL from torch 2.15 on; each has a flight recorder of its own, which torch dumps by this name.
+RECORDER_BACKENDS = ("nccl2", "nccl-lazy")
+
 
 class Operation:
     """`root` and `peer` name the argument that holds a rank, `equal` the one whose size must agree on all ranks.

@@ -94,8 +94,8 @@ class ProcessState(DumpPart, name="process", by="agent"):
     """What /proc says of a process. `state` is one letter of proc(5), empty where the process is gone.
 
     `syscall` is the call that the judged thread waits in, `target` the file, socket or child that it waits for, and
-    `holders` the processes that have locked that file. `nccl`: it has a process group of NCCL, whose watchdog is one of
-    its threads. `groups` is the largest number of process groups that its threads can belong to, None if no thread is
+    `holders` the processes that have locked that file. `nccl`: it has a process group of NCCL (process_look.py says
+    by what). `groups` is the largest number of process groups that its threads can belong to, None if no thread is
     one of NCCL's or gloo's.
     """
 

@@ -7,12 +7,14 @@ FSDP2 gathers or reduces: that is noted beside it, by time.
 from __future__ import annotations
 
 import functools
+import pickle
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from distdbg.evidence.ops import RECORDER_BACKENDS
 from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.context import RankContext
 
@@ -22,6 +24,15 @@ _MOST_STEPS = 64
 _MOST_SPANS = 4096
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 _CALLS = ("unshard", "post_backward")
+
+
+def _recorded_operations(c10d: Any) -> bytes:
+    """The entries of all recorders of NCCL in one pickle: torch's older backend has one, and each newer one its own."""
+    dumps = [c10d._dump_nccl_trace()]
+    if hasattr(c10d, "ProcessGroupNCCL2"):
+        dumps += [c10d._dump_fr_trace(True, True, False, backend) for backend in RECORDER_BACKENDS]
+    entries = [entry for dump in dumps for entry in pickle.loads(dump).get("entries", ())]
+    return pickle.dumps({"entries": sorted(entries, key=lambda entry: entry["time_created_ns"])})
 
 
 class OperationsKeeper:
@@ -57,12 +68,12 @@ class OperationsKeeper:
             self._ends.append(time.time_ns())
 
     def finish(self) -> None:
-        """Write the recorder's pickle, with the user's lines, and the ends of steps. Nothing without NCCL."""
-        dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_nccl_trace", None)
-        if dump is None:
+        """Write the recorded operations, with the user's lines, and the ends of steps. Nothing without NCCL."""
+        c10d = sys.modules.get("torch._C._distributed_c10d")
+        if not hasattr(c10d, "_dump_nccl_trace"):
             return
         files = AgentFiles(self._context, "operations")
-        files.write("operations.pickle", dump())
+        files.write("operations.pickle", _recorded_operations(c10d))
         files.send()
         self._context.fact("step-ends", ends=self._ends)
         if self._spans:

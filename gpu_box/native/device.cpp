@@ -3,6 +3,7 @@
 #include "tables.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -86,10 +87,15 @@ static void switch_cudnn_off() {
   for (const char* setter : {"_ZN2at7Context19setUserEnabledCuDNNEb", "_ZN2at7Context14setSDPUseCuDNNEb"})
     if (auto set = context ? (void (*)(void*, bool))dlsym(torch, setter) : nullptr) set(context(), false);
 }
+// As CUDA's context keeps /dev/nvidia-uvm open: by that others see that a process uses CUDA.
+static void open_driver() {
+  static const int fd = open((settings().folder + "/nvidia-uvm").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  (void)fd;
+}
 bool touch(int device) {
   if (made[device]) return true;
   static std::once_flag once;
-  std::call_once(once, switch_cudnn_off);
+  std::call_once(once, [] { switch_cudnn_off(); open_driver(); });
   if (made[device].exchange(true) || take(device, settings().context)) return true;
   made[device] = false;
   return false;

@@ -37,6 +37,19 @@ def test_new_name_is_advised_if_the_installed_torch_reads_it(distdbg: Command, t
         assert ("write TORCH_FR_DUMP_ON_TIMEOUT" in distdbg("env", env=env).out) is advised
 
 
+def test_variable_that_the_default_backend_ignores(distdbg: Command, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    for version, legacy, ignored in (("2.14.1", "", False), ("2.15.0", "", True), ("2.15.0", "0", False)):
+        (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+        env = {"TORCH_NCCL_DESYNC_DEBUG": "1", "PYTHONPATH": str(tmp_path), "TORCH_DIST_USE_NCCL2": legacy}
+        note = "TORCH_NCCL_DESYNC_DEBUG: nccl2, torch 2.15.0's default backend, does not read it"
+        assert (note in distdbg("env", env=env).out) is ignored
+    done = distdbg("env", "TORCH_NCCL_NAN_CHECK")
+    assert "nccl2   does not read it: TORCH_DIST_NAN_CHECK=1 is the same check" in done.out, done
+    assert "nccl2 does not read it: it has no monitor" in distdbg("env", "TORCH_NCCL_ENABLE_MONITORING").out
+
+
 def test_json(distdbg: Command) -> None:
     value = json.loads(distdbg("env", "--preset", "sync-crash", "--json").out)
     assert list(value["presets"]) == ["sync-crash"]

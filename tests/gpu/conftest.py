@@ -99,7 +99,7 @@ def _real_devices() -> int:
 
 
 @pytest.fixture
-def gpus(distdbg: Command, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Gpus]:
+def gpus(distdbg: Command, tmp_path: Path, request: pytest.FixtureRequest, box_torch: str) -> Callable[..., Gpus]:
     def make(devices: int = 1, **options: object) -> Gpus:
         if not HARDWARE:
             box = request.getfixturevalue("gpu_box")(devices=devices, **options)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,11 @@ class Program:
     def _lines(self, pattern: str) -> list[Any]:
         return re.findall(f"^{pattern}$", self._text, re.M)
 
-    def launch(self, folder: Path, torch: Path) -> Finished:
+    def launch(self, folder: Path, torch: Path, environment: Mapping[str, str]) -> Finished:
         """Run it in `folder`; each report that is written meanwhile is kept there, too."""
         ranks = next(iter(self._lines(r"Ranks: (\d+)")), "3")
         options = " ".join(self._lines("Options: (.*)")).split()
-        own = environment_in(folder)
+        own = environment_in(folder) | dict(environment)
         own |= {"OMP_NUM_THREADS": "1", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000"}
         on_hang = "report" if self.wanted.hangs else "kill"
         words = [sys.executable, "-m", "distdbg", "launch", "--nproc-per-node", ranks, *_ENDS_SOON]

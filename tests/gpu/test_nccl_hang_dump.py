@@ -136,7 +136,9 @@ def dumps_of(gpus, script, env, *, command=None, faults=None):
 
 @pytest.mark.parametrize("launcher", [by_torchrun, by_mpirun, by_srun])
 def test_with_torchs_pipe(gpus, launcher, tmp_path):
+    """nccl2 has no pipe."""
     env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/pipe_", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/recorder_"}
+    env["TORCH_DIST_USE_NCCL2"] = "0"
     *early, (done, report) = dumps_of(gpus, LEAVES_OUT, env, command=list(launcher()))
     assert not any(roots_of(one) for _, one in early)
     assert roots_of(report) == [("stuck-in-python", [2], "host")] and done.code == 10, report

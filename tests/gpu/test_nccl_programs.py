@@ -7,17 +7,20 @@ from what torch left, its flight recorders alone, the logs alone, both, or the r
 unknown by logs`, or by recorders, says where less is known. `Slow:` is a warning of a job that ends well. `Ranks:` (3),
 `Devices:` (as many), `Options:` of launch and `Fault:` lines for the plan of the GPU box are optional.
 
-With the newest torch, whose default backend for CUDA is nccl2, the verdicts are the same but for NCCL2_DIFFERS,
-and logs name nobody.
+Each runs with the backends of BACKENDS. The verdicts are the same, but for those of NCCL2_DIFFERS with nccl2, whose
+logs name no rank. On the newest torch the older backend runs a sample; DISTDBG_NCCL_PROGRAMS=all runs all of them.
 """
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from gpu_box.build import TESTED
+from gpu_box.build import OLDER_TORCH, TORCH
 from tests.breadth import verdict_of
 from tests.conftest import processes_of
 from tests.gpu.fixtures import need_box
@@ -46,40 +49,64 @@ NCCL2_DIFFERS = {
 }
 
 
-def _launched(request, tmp_path_factory, test, torch):
-    """program -> future of its end; all that are selected run side by side."""
-    wanted = [i.callspec.params["path"] for i in request.session.items if getattr(i, "function", None) is test]
-    folders = {path: tmp_path_factory.mktemp(path.stem) for path in wanted}
-    pool = ThreadPoolExecutor(_AT_ONCE)
-    yield {path: (pool.submit(Program(path).launch, folder, torch), folder) for path, folder in folders.items()}
-    pool.shutdown(cancel_futures=True)
+#: What the older backend records and nccl2 does not, and the most frequent hangs.
+_SAMPLE = {*NCCL2_DIFFERS, "one_batch_less", "size_differs", "skips_a_gather", "healthy_graph_replays"}
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An implementation of NCCL's process group, in one version of torch."""
+
+    torch: str
+    environment: dict[str, str] = field(default_factory=dict)
+    is_nccl2: bool = False
+
+    def runs(self, program: str) -> bool:
+        """Return whether the suite runs this program with it."""
+        if self.is_nccl2:
+            return program not in NCCL2_DIFFERS
+        return not self.environment or program in _SAMPLE or os.environ.get("DISTDBG_NCCL_PROGRAMS") == "all"
+
+
+BACKENDS = {
+    "nccl2": Backend(TORCH, is_nccl2=True),
+    "legacy": Backend(TORCH, {"TORCH_DIST_USE_NCCL2": "0"}),
+    f"torch-{OLDER_TORCH}": Backend(OLDER_TORCH),
+}
+
+
+class Case(NamedTuple):
+    """A program with the backend that runs it, by its name in BACKENDS."""
+
+    name: str
+    path: Path
+
+
+CASES = [Case(name, path) for name, backend in BACKENDS.items() for path in PROGRAMS if backend.runs(path.stem)]
 
 
 @pytest.fixture(scope="module")
-def finished(request, tmp_path_factory):
-    yield from _launched(request, tmp_path_factory, test_nccl, need_box())
+def launches(request, tmp_path_factory):
+    """Return (future of its end, folder) of each selected case; they run side by side."""
+    selected = [i.callspec.params["case"] for i in request.session.items if getattr(i, "function", None) is test_nccl]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        started = {}
+        for case in selected:
+            folder, backend = tmp_path_factory.mktemp(case.path.stem), BACKENDS[case.name]
+            launch = pool.submit(Program(case.path).launch, folder, need_box(backend.torch), backend.environment)
+            started[case] = launch, folder
+        yield started
+        pool.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(scope="module")
-def finished_nccl2(request, tmp_path_factory):
-    yield from _launched(request, tmp_path_factory, test_nccl2, need_box(TESTED[-1]))
-
-
-def _compare(path, finished, wanted):
-    future, folder = finished[path]
-    done = future.result()
+@pytest.mark.breadth(by=lambda case: (case.name, verdict_of(case.path)))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.path.stem}")
+def test_nccl(case, launches):
+    launch, folder = launches[case]
+    wanted = Program(case.path).wanted
+    if BACKENDS[case.name].is_nccl2:
+        wanted = wanted.of_nccl2()
+    done = launch.result()
     assert not processes_of(folder)
     for route, report in reports(wanted, done):
         assert not check(wanted, route, report), json.dumps(report, indent=1) + done.err
-
-
-@pytest.mark.breadth(by=verdict_of)
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_nccl(path, finished):
-    _compare(path, finished, Program(path).wanted)
-
-
-@pytest.mark.breadth(by=verdict_of)
-@pytest.mark.parametrize("path", [p for p in PROGRAMS if p.stem not in NCCL2_DIFFERS], ids=lambda p: p.stem)
-def test_nccl2(path, finished_nccl2):
-    _compare(path, finished_nccl2, Program(path).wanted.of_nccl2())

@@ -77,7 +77,7 @@ def sharded(model):
     return model
 trained(sharded)
 trained(lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb=0.05))
-recorded = pickle.loads(torch._C._distributed_c10d._dump_nccl_trace())["entries"]
+recorded = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False, "nccl2"))["entries"]
 with open(f"{{os.environ['SEQUENCES']}}-{{dist.get_rank()}}.json", "w") as file:
     json.dump([[e["profiling_name"], e["input_sizes"], e["output_sizes"], e["input_dtypes"]] for e in recorded], file)
 {END}"""
@@ -101,7 +101,7 @@ def test_the_collectives_are_the_full_models(gpus):
     assert finding["id"] == "model-shrunk" and "ran 1 of 4 layers" in finding["summary"], finding
     for full, small in zip(found["full"], found["small"], strict=True):
         sharded = [entry for entry in full if entry[0].endswith("_base")]
-        assert [entry[0] for entry in sharded].count("nccl:_reduce_scatter_base") == 2 * 5, sharded
+        assert [entry[0] for entry in sharded].count("nccl2:_reduce_scatter_base") == 2 * 5, sharded
         assert [entry for entry in small if entry[0].endswith("_base")] == sharded
         assert [entry[0] for entry in small] == [entry[0] for entry in full]
         assert reduced(small) == reduced(full) > 0
@@ -109,7 +109,7 @@ def test_the_collectives_are_the_full_models(gpus):
 
 def reduced(entries):
     """Elements that DDP reduced."""
-    return sum(entry[1][0][0] for entry in entries if entry[0] == "nccl:all_reduce")
+    return sum(entry[1][0][0] for entry in entries if entry[0] == "nccl2:all_reduce")
 
 
 PLANTED = """

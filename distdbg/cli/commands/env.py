@@ -20,6 +20,7 @@ from distdbg.launch.plan.environment import (
     known_names,
     lint,
     load_preset,
+    nccl2_note,
     preset_names,
     resolve,
 )
@@ -107,6 +108,8 @@ def _explanation(variable: PresetVariable, *, full: bool) -> list[tuple[str, str
     """(label, text): the reason and what the environment says; everything that is known where it is `full`."""
     yours = os.environ.get(variable.name)
     lines = [("yours", mask(variable.name, yours))] if yours is not None else []
+    if note := nccl2_note(variable.name):
+        lines.insert(0, ("nccl2", note))
     if not full:
         return [("", variable.reason), *lines]
     known = [("why", variable.reason), ("costs", variable.cost), ("since", variable.since), ("source", variable.source)]
@@ -117,4 +120,8 @@ def _explanation(variable: PresetVariable, *, full: bool) -> list[tuple[str, str
 
 def _json(variable: PresetVariable) -> dict[str, str | None]:
     yours = os.environ.get(variable.name)
-    return {**dataclasses.asdict(variable), "yours": None if yours is None else mask(variable.name, yours)}
+    return {
+        **dataclasses.asdict(variable),
+        "nccl2": nccl2_note(variable.name),
+        "yours": None if yours is None else mask(variable.name, yours),
+    }

@@ -5,9 +5,10 @@
 
 Times are epoch seconds, sizes bytes. `state` is one letter of proc(5). `syscall` is what the main thread waits in, and
 `target` what its first argument names: a file, a socket's peer, a child; `holders` are the processes that have locked
-the file that it wants to lock. `nccl` says that torch's watchdog of an NCCL process group is one of its threads, and
-`groups` how many process groups it has at most, by the threads that NCCL and gloo keep for each. Fields that cannot be
-read are left out.
+the file that it wants to lock. `nccl` says that it has a process group of NCCL: a watchdog of torch's is one of its
+threads; or, because nccl2 names no thread, it uses CUDA with NCCL's library and has no group of gloo. `groups` is how
+many process groups it has at most, by the threads that torch's older NCCL backend and gloo keep for each. Fields that
+cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.machine import procfs
+from distdbg.collect.machine.nccl_ras import uses_nccl
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -50,6 +52,8 @@ OF_THREAD = ("syscall", "target", "holders")
 _WATCHDOG = "pt_nccl_watchdg"
 #: ProcessGroupGloo.cpp, likewise: a group has at least so many (ProcessGroupGloo::Options).
 _GLOO, _GLOO_THREADS = "pt_gloo_runloop", 2
+#: The file that a context of CUDA keeps open; NVML does not.
+_CUDA_DRIVER = "nvidia-uvm"
 
 
 def look(pid: int) -> dict[str, Any]:
@@ -66,11 +70,17 @@ def look(pid: int) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         seen["wchan"] = (folder / "wchan").read_text().strip()
     names = procfs.thread_names(pid)
-    if _WATCHDOG in names:
+    if _WATCHDOG in names or (_GLOO not in names and _uses_nccl_on_a_device(pid)):
         seen["nccl"] = True
     if groups := names.count(_WATCHDOG) + names.count(_GLOO) // _GLOO_THREADS:
         seen["groups"] = groups
     return seen | waits_in(pid, pid)
+
+
+def _uses_nccl_on_a_device(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return procfs.has_open(pid, _CUDA_DRIVER) and uses_nccl(pid)
+    return False
 
 
 def usage(pid: int) -> dict[str, Any]:

@@ -93,6 +93,16 @@ def thread_names(pid: int) -> list[str]:
     return found
 
 
+def has_open(pid: int, name: str) -> bool:
+    """Return whether the process has a file of this name open, in any folder."""
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if descriptor.readlink().name == name:
+                    return True
+    return False
+
+
 def anonymous_bytes(pid: int) -> int | None:
     """What of a process's memory is no file's and not shared."""
     try:

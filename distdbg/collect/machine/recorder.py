@@ -32,6 +32,7 @@ from typing import Any
 from distdbg.collect.machine.nccl_ras import uses_nccl
 from distdbg.collect.machine.procfs import read_environment, started_at
 from distdbg.collect.machine.worker_server import RequestFailed, WorkerServer
+from distdbg.evidence.ops import RECORDER_BACKENDS
 from distdbg.model import fold_ranks
 from distdbg.rundir import open_regular
 
@@ -58,8 +59,6 @@ PIPE_ANSWERS_WITHIN_S = 20.0
 _OF_NCCL, _OF_BACKENDS = "dump_nccl_trace_json", "fr_trace_json"
 #: The handler of a torch that has one recorder for each backend.
 _WRITE_FILE = "fr_dump_file"
-#: Backends of torch that have a recorder of their own there.
-_BACKENDS = ("nccl2", "nccl-lazy")
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _of_backends(server: WorkerServer, handlers: list[str], until: float) -> Ite
 
     A torch without the handler for files ignores the parameter, and would tell another backend's operations.
     """
-    for backend in _BACKENDS if _WRITE_FILE in handlers else ():
+    for backend in RECORDER_BACKENDS if _WRITE_FILE in handlers else ():
         told = server.ask(_OF_BACKENDS, until - time.monotonic(), f"backend={backend}")
         if _groups_of(told):
             yield backend, told

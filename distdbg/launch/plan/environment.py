@@ -21,8 +21,10 @@ import yaml
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 from distdbg.masking import mask
+from distdbg.torch_versions import newer_names, torch_facts
 
 _OURS_TO_KNOW = ("NCCL_", "TORCH_NCCL", "TORCH_FR_", "TORCH_INCLUDE_", "GLOO_", "TORCH_DIST")
+_USE_NCCL2 = "TORCH_DIST_USE_NCCL2"
 _DISTRIBUTED_DEBUG = ("OFF", "INFO", "DETAIL")
 #: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
 _SHOWN = (
@@ -48,6 +50,12 @@ def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[s
         for name, value in relevant.items()
         for note in (*_lint_name(name, torch_version), *_lint_value(name, value))
     ]
+    if torch_version and torch_facts()["nccl-is-nccl2"].holds(torch_version) and relevant.get(_USE_NCCL2) != "0":
+        notes += [
+            f"{name}: nccl2, torch {torch_version}'s default backend, {note}; {_USE_NCCL2}=0 brings the older one back"
+            for name in relevant
+            if (note := nccl2_note(name))
+        ]
     if "PYTORCH_ALLOC_CONF" in environ and "PYTORCH_CUDA_ALLOC_CONF" in environ:
         notes.append("PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF are both set: torch reads the second; keep one")
     return notes
@@ -56,10 +64,8 @@ def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[s
 def _lint_name(name: str, torch_version: str | None) -> Iterator[str]:
     names = _names()
     known = names["nccl"] | names["torch"]
-    new, _, since = str(names["renamed"].get(name, "")).partition(" since ")
-    if new:
-        if torch_version is None or version_of(torch_version) >= version_of(since):
-            yield f"{name} is an old name; write {new}"
+    if name in names["renamed"] or _is_replaced(name, torch_version):
+        yield f"{name} is an old name; write {names['renamed'].get(name) or newer_names()[name]}"
     elif name not in known and not any(
         name == other or (other.endswith("_") and name.startswith(other)) for other in names["elsewhere"]
     ):
@@ -69,9 +75,15 @@ def _lint_name(name: str, torch_version: str | None) -> Iterator[str]:
         yield f"{name} is read by NCCL up to {last} only"
 
 
-def version_of(text: str) -> tuple[int, ...]:
-    """Major and minor number; empty, and so below all, for what is no version."""
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+def _is_replaced(name: str, torch_version: str | None) -> bool:
+    """Whether this torch reads a newer name of the variable."""
+    return name in newer_names() and torch_facts()[newer_names()[name]].holds(torch_version)
+
+
+def nccl2_note(name: str) -> str:
+    """Return what torch's backend nccl2 does with a variable that it does not read; "" for all other variables."""
+    instead = _names()["not_nccl2"].get(name)
+    return "" if instead is None else "does not read it" + (f": {instead}" if instead else "")
 
 
 def _lint_value(name: str, value: str) -> Iterator[str]:
@@ -93,13 +105,17 @@ def explain(name: str) -> list[str]:
     """What is known of a variable that no preset sets; empty for nothing."""
     names = _names()
     found: list[str] = []
-    if new := str(names["renamed"].get(name, "")):
-        found.append(f"the old name of {new.replace(' since ', ', which torch reads since ')}")
+    if new := names["renamed"].get(name):
+        found.append(f"the old name of {new}")
+    elif new := newer_names().get(name):
+        found.append(f"the old name of {new}, which torch reads since {torch_facts()[new].first}")
     elif name in names["nccl"]:
         first, _, last = str(names["nccl"][name]).partition("-")
         found.append(f"read by NCCL {first} to {last}" if last else f"read by NCCL {first} and later")
     elif name in names["torch"]:
         found.append("read by torch")
+    if note := nccl2_note(name):
+        found.append(f"torch's backend nccl2 {note}")
     if harm := names["never_blindly"].get(name):
         found.append(f"no preset sets it: {harm}")
     return found
@@ -108,7 +124,7 @@ def explain(name: str) -> list[str]:
 def known_names() -> list[str]:
     """All known names, to suggest the nearest one for a mistyped name."""
     names = _names()
-    return sorted({*names["nccl"], *names["torch"], *names["renamed"]})
+    return sorted({*names["nccl"], *names["torch"], *names["renamed"], *newer_names()})
 
 
 @dataclass(frozen=True)
@@ -136,8 +152,6 @@ class PresetVariable:
     since: str
     source: str
     replaces: str = ""
-    #: the first torch that warns of this name; it is left out from there on
-    before: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,7 +211,8 @@ def resolve(
     chosen: dict[str, Variable] = {}
     notes: list[str] = []
     for preset in (load_preset(name) for name in dict.fromkeys(["default", *presets])):
-        for variable in (v for v in preset.variables if not _outdated(v, torch_version)):
+        # Newer torch prints a warning about its old names: a line on standard error that the script did not write.
+        for variable in (v for v in preset.variables if not _is_replaced(v.name, torch_version)):
             origin = f"preset {preset.name}"
             old = users.get(variable.replaces)
             if old is not None and variable.name not in users:
@@ -220,10 +235,3 @@ def resolve(
         if name.startswith(_SHOWN):
             chosen.setdefault(name, users[name])
     return [chosen[name] for name in sorted(chosen)], notes
-
-
-def _outdated(variable: PresetVariable, torch_version: str | None) -> bool:
-    """Newer torch prints a warning on standard error for its old names: a log byte that the script did not write."""
-    if not variable.before:
-        return False
-    return torch_version is None or version_of(torch_version) >= version_of(variable.before)

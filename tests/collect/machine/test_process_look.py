@@ -47,6 +47,21 @@ def test_a_sleeper_and_its_numbers(start):
     assert seen["cpu_s"] >= 0
 
 
+def test_nccl_without_named_threads(start, tmp_path):
+    """nccl2 names no thread: the driver's file is open and NCCL's library is mapped, without a group of gloo."""
+    (tmp_path / "libnccl.so.2").write_bytes(bytes(4096))
+    (tmp_path / "nvidia-uvm").touch()
+    libraries = f"import mmap; nccl = open('{tmp_path}/libnccl.so.2', 'r+b'); m = mmap.mmap(nccl.fileno(), 4096)\n"
+    driver = f"f = open('{tmp_path}/nvidia-uvm')\n"
+    gloo = "open('/proc/self/comm', 'w').write('pt_gloo_runloop')\n"
+    cases = {libraries: False, driver: False, libraries + driver: True, libraries + driver + gloo: False}
+    for body, wanted in cases.items():
+        ends = f"{body}print('set up', flush=True)\nimport time; time.sleep(100)"
+        process = start(ends)
+        assert process.stdout.readline() == b"set up\n"
+        assert look(process.pid).get("nccl", False) is wanted, body
+
+
 def test_who_reads_a_pipe_is_said_to(start):
     seen = look_until(start("import sys; sys.stdin.read()").pid, lambda s: s.get("syscall") == "read")
     assert seen["target"] == "pipe"
