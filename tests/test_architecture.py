@@ -531,6 +531,7 @@ READS_BY_ITSELF = {
     "distdbg/shrink/verify/processing.py": "the copy in its staging folder",
     "distdbg/shrink/verify/reloading.py": "the copy in its staging folder",
     "distdbg/shrink/verify/unsaved.py": "/proc",
+    "distdbg/torch_versions.py": "distdbg's own configs",
 }
 _OTHER_OPEN = {"os.open", "tarfile.open", "source.open", "self.open", "self._follower.open", "Folder(folder).open"}
 
