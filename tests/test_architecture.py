@@ -16,7 +16,7 @@ import pytest
 
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.ops import OPERATIONS
-from distdbg.torch_versions import torch_facts
+from distdbg.launch.plan.environment import torch_facts
 
 # One worker of pytest-xdist runs them all: each file is parsed once.
 pytestmark = pytest.mark.xdist_group("source")
@@ -26,7 +26,7 @@ PACKAGE = ROOT / "distdbg"
 #: Packages; each imports only those after it.
 PACKAGES = (
     "start cli launch worker rehearse collect shrink lint report diagnosis evidence findings protocol rundir settings "
-    "job_file torch_versions assets backend_names wording model errors given_file whole_file terminal "
+    "job_file assets backend_names wording model errors given_file whole_file terminal "
     "hidden_values secret_digests secret_pieces secret_forms masking plain_text __init__"
 ).split()
 PURE = set("lint report diagnosis evidence findings protocol wording model errors".split())
@@ -531,7 +531,6 @@ READS_BY_ITSELF = {
     "distdbg/shrink/verify/processing.py": "the copy in its staging folder",
     "distdbg/shrink/verify/reloading.py": "the copy in its staging folder",
     "distdbg/shrink/verify/unsaved.py": "/proc",
-    "distdbg/torch_versions.py": "distdbg's own configs",
 }
 _OTHER_OPEN = {"os.open", "tarfile.open", "source.open", "self.open", "self._follower.open", "Folder(folder).open"}
 
@@ -588,7 +587,7 @@ def test_versions_of_torch_are_compared_in_one_module() -> None:
     compared = [
         f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)[:80]}"
         for path in (*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py")))
-        if path != PACKAGE / "torch_versions.py"
+        if path != PACKAGE / "launch" / "plan" / "environment.py"
         for node in ast.walk(parsed(path))
         if _compares_torch_version(node)
     ]
@@ -606,7 +605,7 @@ def _compares_torch_version(node: ast.AST) -> bool:
 
 def test_each_fact_about_torch_has_a_source_and_a_bound() -> None:
     for name, fact in torch_facts().items():
-        assert fact.source.startswith("https://") and (fact.first or fact.last), name
+        assert fact["source"].startswith("https://") and fact.keys() & {"first", "last"}, name
 
 
 def test_foreign_json_is_parsed_with_a_guard() -> None:

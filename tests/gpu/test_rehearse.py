@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.torch_versions import torch_facts
+from distdbg.launch.plan.environment import holds
 from gpu_box.build import OLDER_TORCH, TORCH
 from tests.gpu.fixtures import EACH_TORCH, need_box
 
@@ -124,7 +124,7 @@ def test_peak_of_a_script_without_an_optimizer(rehearse):
 
 def workspaces(torch, size):
     """What torch allocates for cuBLAS at the peak of a backward: kept ones of the forward and the backward, or one."""
-    return [size] * (2 if torch_facts()["cublas-workspaces-are-kept"].holds(torch) else 1)
+    return [size] * (2 if holds("cublas-workspaces-are-kept", torch) else 1)
 
 
 @EACH_TORCH

@@ -21,10 +21,8 @@ import yaml
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 from distdbg.masking import mask
-from distdbg.torch_versions import newer_names, torch_facts
 
 _OURS_TO_KNOW = ("NCCL_", "TORCH_NCCL", "TORCH_FR_", "TORCH_INCLUDE_", "GLOO_", "TORCH_DIST")
-_USE_NCCL2 = "TORCH_DIST_USE_NCCL2"
 _DISTRIBUTED_DEBUG = ("OFF", "INFO", "DETAIL")
 #: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
 _SHOWN = (
@@ -36,10 +34,30 @@ _PLACEHOLDER = re.compile(r"\{(?:rank|rank5|node|run|node_dir|rank_dir|nccl_log)
 
 
 @cache
-def _names() -> dict[str, Any]:
-    text = (asset_dir("configs") / "env-names.yaml").read_text(encoding="utf-8")
-    names: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return names
+def _read(name: str) -> dict[str, Any]:
+    text = (asset_dir("configs") / f"{name}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def torch_facts() -> dict[str, dict[str, str]]:
+    """What differs between versions of torch, by name; only `holds` compares versions."""
+    return _read("torch-versions")
+
+
+def holds(fact: str, torch_version: str | None) -> bool:
+    """Return whether a fact holds in this version of torch; without one, whether it holds in the newest."""
+    first, last = (_major_and_minor(torch_facts()[fact].get(bound, "")) for bound in ("first", "last"))
+    version = (1 << 30,) if torch_version is None else _major_and_minor(torch_version)
+    return first <= version and (not last or version <= last)
+
+
+def _major_and_minor(version: str) -> tuple[int, ...]:
+    """Empty, and so below all, if the text is not a version."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _newer_names() -> dict[str, str]:
+    return {row["replaces"]: name for name, row in torch_facts().items() if "replaces" in row}
 
 
 def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[str]:
@@ -50,9 +68,9 @@ def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[s
         for name, value in relevant.items()
         for note in (*_lint_name(name, torch_version), *_lint_value(name, value))
     ]
-    if torch_version and torch_facts()["nccl-is-nccl2"].holds(torch_version) and relevant.get(_USE_NCCL2) != "0":
+    if torch_version and holds("nccl-is-nccl2", torch_version) and relevant.get("TORCH_DIST_USE_NCCL2") != "0":
         notes += [
-            f"{name}: nccl2, torch {torch_version}'s default backend, {note}; {_USE_NCCL2}=0 brings the older one back"
+            f"{name}: nccl2, torch {torch_version}'s default backend, {note}; TORCH_DIST_USE_NCCL2=0 selects the older"
             for name in relevant
             if (note := nccl2_note(name))
         ]
@@ -62,10 +80,10 @@ def lint(environ: Mapping[str, str], torch_version: str | None = None) -> list[s
 
 
 def _lint_name(name: str, torch_version: str | None) -> Iterator[str]:
-    names = _names()
+    names = _read("env-names")
     known = names["nccl"] | names["torch"]
     if name in names["renamed"] or _is_replaced(name, torch_version):
-        yield f"{name} is an old name; write {names['renamed'].get(name) or newer_names()[name]}"
+        yield f"{name} is an old name; write {names['renamed'].get(name) or _newer_names()[name]}"
     elif name not in known and not any(
         name == other or (other.endswith("_") and name.startswith(other)) for other in names["elsewhere"]
     ):
@@ -77,17 +95,17 @@ def _lint_name(name: str, torch_version: str | None) -> Iterator[str]:
 
 def _is_replaced(name: str, torch_version: str | None) -> bool:
     """Whether this torch reads a newer name of the variable."""
-    return name in newer_names() and torch_facts()[newer_names()[name]].holds(torch_version)
+    return name in _newer_names() and holds(_newer_names()[name], torch_version)
 
 
 def nccl2_note(name: str) -> str:
     """Return what torch's backend nccl2 does with a variable that it does not read; "" for all other variables."""
-    instead = _names()["not_nccl2"].get(name)
+    instead = _read("env-names")["not_nccl2"].get(name)
     return "" if instead is None else "does not read it" + (f": {instead}" if instead else "")
 
 
 def _lint_value(name: str, value: str) -> Iterator[str]:
-    harm = _names()["never_blindly"].get(name)
+    harm = _read("env-names")["never_blindly"].get(name)
     harmless = ("", "1") if name == "TORCH_NCCL_ENABLE_MONITORING" else ("", "0")
     if harm and value.strip() not in harmless:
         yield f"{name}={value}: {harm}"
@@ -103,12 +121,12 @@ def _lint_value(name: str, value: str) -> Iterator[str]:
 
 def explain(name: str) -> list[str]:
     """What is known of a variable that no preset sets; empty for nothing."""
-    names = _names()
+    names = _read("env-names")
     found: list[str] = []
     if new := names["renamed"].get(name):
         found.append(f"the old name of {new}")
-    elif new := newer_names().get(name):
-        found.append(f"the old name of {new}, which torch reads since {torch_facts()[new].first}")
+    elif new := _newer_names().get(name):
+        found.append(f"the old name of {new}, which torch reads since {torch_facts()[new]['first']}")
     elif name in names["nccl"]:
         first, _, last = str(names["nccl"][name]).partition("-")
         found.append(f"read by NCCL {first} to {last}" if last else f"read by NCCL {first} and later")
@@ -123,8 +141,8 @@ def explain(name: str) -> list[str]:
 
 def known_names() -> list[str]:
     """All known names, to suggest the nearest one for a mistyped name."""
-    names = _names()
-    return sorted({*names["nccl"], *names["torch"], *names["renamed"], *newer_names()})
+    names = _read("env-names")
+    return sorted({*names["nccl"], *names["torch"], *names["renamed"], *_newer_names()})
 
 
 @dataclass(frozen=True)
@@ -170,8 +188,6 @@ def preset_mistake(name: str) -> str:
     names = preset_names()
     if name in names:
         return ""
-    import difflib
-
     near = difflib.get_close_matches(name, names, n=1)
     return f"there is no preset {name!r}; " + (
         f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
@@ -183,11 +199,9 @@ def load_preset(name: str) -> Preset:
     """Raises UsageError with the nearest name for one that is not there."""
     if mistake := preset_mistake(name):
         raise UsageError(mistake, "`distdbg env` explains the presets that there are.")
-    path = asset_dir("configs") / f"preset-{name}.yaml"
-    raw: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    raw = _read(f"preset-{name}")
     variables = tuple(
-        PresetVariable(key, str(entry.pop("value")), **{k: str(v) for k, v in entry.items()})
-        for key, entry in raw["variables"].items()
+        PresetVariable(key, **{k: str(v) for k, v in entry.items()}) for key, entry in raw["variables"].items()
     )
     return Preset(name, str(raw["summary"]), variables)
 
@@ -211,7 +225,6 @@ def resolve(
     chosen: dict[str, Variable] = {}
     notes: list[str] = []
     for preset in (load_preset(name) for name in dict.fromkeys(["default", *presets])):
-        # Newer torch prints a warning about its old names: a line on standard error that the script did not write.
         for variable in (v for v in preset.variables if not _is_replaced(v.name, torch_version)):
             origin = f"preset {preset.name}"
             old = users.get(variable.replaces)
