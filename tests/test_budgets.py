@@ -37,7 +37,7 @@ BUDGETS = {
     "lint": Budget(8_660, 6_000),
     "collect": Budget(7_500, 6_500),
     "report": Budget(4_840, 4_300),
-    "cli": Budget(4_300, 3_700),
+    "cli": Budget(4_270, 3_700),
     "rehearse": Budget(1_140, 900),
     "others": Budget(6_980, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
     "gpu_box": Budget(1_580, 1_500),

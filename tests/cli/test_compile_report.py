@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-import distdbg.cli.commands.launch
+import distdbg.cli.commands.compile_report
 import distdbg.collect.runs.run_evidence
 from distdbg.cli import cli
 from distdbg.errors import CannotStart
@@ -37,7 +37,7 @@ def report(monkeypatch, tmp_path):
                 raise end
             return end, RunDir(tmp_path / f"run-{number}")
 
-        monkeypatch.setattr(distdbg.cli.commands.launch, "launch", launch)
+        monkeypatch.setattr(distdbg.cli.commands.compile_report, "launch", launch)
         done = CliRunner().invoke(cli, ["compile-report", *options, str(script)], catch_exceptions=False)
         assert next(left, None) is None
         return done

@@ -79,9 +79,7 @@ def _parsed(words: tuple[str, ...]) -> Command:
     front = _launcher(words)
     if not front:
         return Command((), (), tuple(words))
-    own = {n: not p.is_flag for p in launch.params if isinstance(p, click.Option) and not p.name.startswith("torchrun_")
-           for n in (*p.opts, *p.secondary_opts)}  # fmt: skip
-    done = normalise(words[front:], own)
+    done = normalise(words[front:], launch.takes_value())
     if "--" not in done:
         raise UsageError("COMMAND launches no script", "distdbg bisect -- distdbg launch [OPTIONS] SCRIPT [ARGS…]")
     at = done.index("--")

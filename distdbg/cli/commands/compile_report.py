@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.cli.commands.launch import LaunchCommand
+from distdbg.cli.commands.launch import LaunchCommand, launch
 from distdbg.cli.commands.launch import command as launch_command
 from distdbg.cli.epilog import LAUNCHES, examples, exits
 from distdbg.cli.json_answer import answered, note_json
@@ -58,8 +58,8 @@ def command(
     options["watch"] = "compile"
     if as_json:
         options["show_ranks"] = "none"
-    given = {"dry_run": dry_run, "detach": detach, "program": program}
-    code, run = _launch(config, options, given)
+    given: dict[str, Any] = {"dry_run": dry_run, "detach": detach, "program": program}
+    code, run = launch(config, options=options, **given)
     if code:
         if as_json and run is not None:
             click.echo(dumps(build_report(load_evidence(run))), nl=False)
@@ -78,13 +78,6 @@ def command(
     sys.exit(code or (EXIT_OK if found.graphs else EXIT_NOTHING))
 
 
-def _launch(config: Path | None, options: dict[str, Any], given: dict[str, Any]) -> tuple[int, RunDir | None]:
-    """Its exit code; None where nothing ran to its end here."""
-    from distdbg.cli.commands.launch import launch
-
-    return launch(config, options=options, **given)
-
-
 def _eager(
     config: Path | None, options: dict[str, Any], given: dict[str, Any]
 ) -> tuple[int, RunDir | None, Unknown | None]:
@@ -96,7 +89,7 @@ def _eager(
     from distdbg.model import Unknown
 
     try:
-        code, run = _launch(config, options, given)
+        code, run = launch(config, options=options, **given)
     except DistdbgError as error:
         code, run = error.exit_code, None
         why = f"the run without compilation did not begin: {error.message}"

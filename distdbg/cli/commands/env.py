@@ -70,7 +70,6 @@ def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | No
 
 def _as_shell(presets: tuple[str, ...]) -> str:
     """What the presets set here; what a rank must be known for is left to `distdbg launch`."""
-    from distdbg.collect.machine.versions import torch_version
     from distdbg.launch.plan.shell_words import quote
 
     variables, notes = resolve(presets, {}, {}, os.environ, torch_version())

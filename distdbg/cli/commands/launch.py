@@ -35,10 +35,13 @@ class LaunchCommand(click.Command):
     """Reads torchrun's spellings, and shows torchrun's flags in a section of their own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {
+        return super().parse_args(ctx, normalise(args, self.takes_value() | {"--help": False, "-h": False}))
+
+    def takes_value(self) -> dict[str, bool]:
+        """Whether each option of ours takes a value, by its spellings."""
+        return {
             name: not option.is_flag for option in self._options() for name in (*option.opts, *option.secondary_opts)
         }
-        return super().parse_args(ctx, normalise(args, own | {"--help": False, "-h": False}))
 
     def _options(self) -> list[click.Option]:
         return [p for p in self.params if isinstance(p, click.Option) and not p.name.startswith("torchrun_")]

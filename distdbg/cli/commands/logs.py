@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import groupby
 from typing import Any, BinaryIO
 
 import click
@@ -147,9 +148,6 @@ class _Printer:
                 text = self._as_json(line, data) if self.as_json else self._as_text(line, data)
                 self.out.write(text.encode("utf-8", "replace") + b"\n")
 
-    def flush(self) -> None:
-        self.out.flush()
-
     def _searched(self, data: bytes) -> bytes | None:
         """What is shown of a line: the last state of it that matches; None where none does."""
         if self.pattern is None:
@@ -188,7 +186,7 @@ def _follow(follower: LogFollower, printer: _Printer, raw_to: dict[str, BinaryIO
                 _write_raw(chunks, raw_to)
             else:
                 printer.print(assembler.feed(chunks))
-                printer.flush()
+                printer.out.flush()
             if not chunks:
                 if follower.has_ended():
                     break
@@ -205,18 +203,11 @@ def _targets(streams: tuple[str, ...]) -> dict[str, BinaryIO]:
 
 
 def _write_raw(chunks: Iterable[Chunk], targets: dict[str, BinaryIO]) -> None:
-    for stream, parts in _runs_of(chunks):
-        for data in parts:
-            targets[stream].write(data)
-        targets[stream].flush()
-
-
-def _runs_of(chunks: Iterable[Chunk]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Neighbours of one stream together: one flush for all of them."""
-    from itertools import groupby
-
+    """Write neighbouring chunks of one stream together, with one flush for all of them."""
     for stream, group in groupby(chunks, key=lambda chunk: chunk.stream):
-        yield stream, (chunk.data for chunk in group)
+        for chunk in group:
+            targets[stream].write(chunk.data)
+        targets[stream].flush()
 
 
 def _say_losses(run: RunDir, attempt: int, shown: list[tuple[int, str]]) -> None:

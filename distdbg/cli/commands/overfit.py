@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from distdbg.cli.commands.launch import LaunchCommand
+from distdbg.cli.commands.launch import LaunchCommand, launch
 from distdbg.cli.commands.launch import command as launch_command
 from distdbg.cli.epilog import LAUNCHES, examples, exits
 
@@ -30,8 +30,6 @@ def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[
     The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. The script
     saves its checkpoints as usual: give it another folder if it has an option for that.
     """
-    from distdbg.cli.commands.launch import launch
-
     options["overfit_batch"] = options["overfit_batch"] or _STEPS
     code, run = launch(config, dry_run=dry_run, detach=detach, program=program, options=options)
     sys.exit(code or (0 if run is None else _code(run)))

@@ -102,30 +102,16 @@ class RehearseCommand(LaunchCommand):
     """Reads torchrun's spellings, as a launch does."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        of_launch = {param.name for param in launch_command.params} - {"nodes"}
         own: list[tuple[str, str]] = []
         launchs: list[tuple[str, str]] = []
         for option in self._options():
             if record := option.get_help_record(ctx):
-                (own if option.name in _OWN else launchs).append(record)
+                (launchs if option.name in of_launch else own).append(record)
         with formatter.section("Options"):
             formatter.write_dl([*own, ("-h, --help", "Show this and exit.")])
         with formatter.section("As for `distdbg launch`, which has torchrun's as well"):
             formatter.write_dl(launchs)
-
-
-_OWN = (
-    "gpus",
-    "gpu",
-    "gpu_memory",
-    "ranks",
-    "fit",
-    "resume",
-    "resume_with",
-    "values",
-    "setup_only",
-    "as_json",
-    "nodes",
-)
 
 
 @exits(LAUNCHES | {4: "no simulated devices can be set up here", 10: "--fit found nothing that fits"}, of_job=True)
@@ -136,7 +122,7 @@ _OWN = (
 )
 @click.command(
     cls=RehearseCommand,
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    context_settings=launch_command.context_settings,
 )
 @click.option(
     "--gpus", type=click.IntRange(1, _MOST_GPUS), default=8, show_default=True, help="GPUs of each node, a rank each."
@@ -278,20 +264,14 @@ class _Job:
             os.environ.pop(name, None)
         os.environ |= {"DISTDBG_KEEP_OPERATIONS": "on", "DISTDBG_VALUE_READS": "off" if self._values else "on"}
         os.environ[SIMULATED_DEVICES] = "on"
-        size, values = str(self._kind.memory), self._values
         options = {**self._given, "torchrun_nproc_per_node": str(gpus)}
         if ranks:
             os.environ[chosen_ranks.VARIABLE] = chosen_ranks.ChosenRanks(self._nodes, gpus, ranks).text
             options |= {"nodes": "1", "torchrun_nnodes": None, "torchrun_nproc_per_node": str(len(ranks))}
         options["run_dir"] = None if groups else self._run_dir()
-        given: dict[str, Any] = {
-            "kind": self._kind,
-            "devices": gpus,
-            "memory": size,
-            "values": values,
-            "shadow": values,
-        }
-        with simulate(set_up(_announce), real=ranks, groups=groups, **given) as box:
+        memory, values = str(self._kind.memory), self._values
+        given: dict[str, Any] = {"kind": self._kind, "memory": memory, "values": values, "shadow": values}
+        with simulate(set_up(_announce), real=ranks, groups=groups, devices=gpus, **given) as box:
             os.environ.update(box.environment(self._paths))
             return launch(self._config, dry_run=False, detach=False, program=program, options=options)
 

@@ -11,8 +11,6 @@ from distdbg.cli.commands.launch import LaunchCommand, read_settings
 from distdbg.cli.commands.launch import command as launch
 from distdbg.cli.epilog import examples, exits
 
-_NOT_HERE = ("dry_run", "detach")
-
 
 @exits({0: "done"})
 @examples(
@@ -21,8 +19,8 @@ _NOT_HERE = ("dry_run", "detach")
 )
 @click.command(
     cls=LaunchCommand,
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    params=[option for option in launch.params if option.name not in _NOT_HERE],
+    context_settings=launch.context_settings,
+    params=[option for option in launch.params if option.name not in ("dry_run", "detach")],
 )
 def command(config: Path | None, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Print the batch script that `distdbg launch --on slurm` submits with the same options; Slurm is not called.
