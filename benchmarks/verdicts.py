@@ -6,6 +6,7 @@
 
 `record` needs a quiet machine and about half an hour; `table` takes a minute and uses the same evidence each time. So a
 change of the diagnosis is compared without noise, and a change of the collection is recorded again and then compared.
+`record RUNS --box 2.15.0` gives the ranks that torch of the GPU box, without a device.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from gpu_box.box import gpu_box
+from gpu_box.build import build
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "programs"
 _FOUR_RANKS = ("--nodes", "2", "--nproc-per-node", "2")
@@ -60,7 +65,7 @@ class Verdict:
         return tuple(value for name, value in asdict(self).items() if name != "seconds")
 
 
-def record(folder: Path, pattern: str) -> None:
+def record(folder: Path, pattern: str, environment: Mapping[str, str]) -> None:
     def one(program: Path) -> None:
         place = folder / program.parent.name / program.stem
         place.mkdir(parents=True, exist_ok=True)
@@ -69,7 +74,7 @@ def record(folder: Path, pattern: str) -> None:
         with (place / "output.txt").open("wb") as output:
             subprocess.run(
                 command, cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=_LONGEST_S,
-                check=False, env={**os.environ, "HOME": str(place), "OMP_NUM_THREADS": "1"},
+                check=False, env={**os.environ, **environment, "HOME": str(place), "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
         print(f"{program.parent.name}/{program.stem}", file=sys.stderr, flush=True)
 
@@ -154,13 +159,18 @@ def main() -> int:
     for name in ("record", "table"):
         commands.add_parser(name).add_argument("runs", type=Path)
     commands.choices["record"].add_argument("--only", default="", help="regular expression over a program's path")
+    commands.choices["record"].add_argument("--box", metavar="VERSION", help="torch of the GPU box for the ranks")
     commands.choices["table"].add_argument("--save", type=Path, help="JSON file for `compare`")
     comparison = commands.add_parser("compare")
     comparison.add_argument("before", type=Path)
     comparison.add_argument("after", type=Path)
     given = parser.parse_args()
     if given.command == "record":
-        record(given.runs.resolve(), given.only)
+        if given.box is None:
+            record(given.runs.resolve(), given.only, {})
+        else:
+            with gpu_box(build(given.box), devices=1, memory="1G") as box:
+                record(given.runs.resolve(), given.only, {**box.environment(), "CUDA_VISIBLE_DEVICES": ""})
     elif given.command == "table":
         verdicts = diagnosed(given.runs.resolve())
         if given.save:
