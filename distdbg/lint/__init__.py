@@ -55,6 +55,7 @@ def all_rules() -> tuple[LintRule, ...]:
             unless=getattr(module, "UNLESS", None),
             fixes=getattr(module, "FIXES", False),
             tier="preview" if family == PREVIEW else "stable",
+            family=family,
             real_mistakes=getattr(module, "REAL_MISTAKES", 0),
         )
         rules.append(rule)

@@ -204,7 +204,7 @@ def _run(modules: Modules, joined: Joined, silences: dict[str, _Silence]) -> Fil
                 at = (*place(hit.node), rule.doc.id)
                 severity: Severity | None = hit.severity or rule.doc.severity
                 if severity is not None and context.of_a_test(hit.node):
-                    severity = _IN_TESTS[severity]
+                    severity = _severity_in_test(severity, rule.family)
                 if severity is not None and (at not in found or _is_graver(severity, found[at].finding.severity)):
                     found[at] = _found(rule.doc, hit, severity, context, silences)
             if not context.turned_away:
@@ -224,8 +224,11 @@ def _called_from_elsewhere(context: Context) -> Iterator[CalledFunction]:
             yield file.path, function.lineno
 
 
-#: what a test does wrong costs no training: what is probable there is not worth a remark
-_IN_TESTS: dict[Severity, Severity | None] = {"error": "error", "warning": "info", "info": None}
+def _severity_in_test(severity: Severity, family: str) -> Severity | None:
+    """A test trains nothing that is kept: a mistake of training is a remark there, and a remark nothing."""
+    if severity == "info":
+        return None
+    return "error" if severity == "error" and family != "training" else "info"
 
 
 def _found(doc: FindingDoc, hit: Hit, severity: Severity, context: Context, silences: dict[str, _Silence]) -> FoundHit:

@@ -173,6 +173,8 @@ class LintRule:
     #: some of its hits have a fix
     fixes: bool = False
     tier: Tier = "stable"
+    #: the folder of its module
+    family: str = ""
     #: number of mistakes of public repositories that are known with this id
     real_mistakes: int = 0
 

@@ -56,6 +56,17 @@ def test_what_a_test_of_pytest_or_unittest_does_wrong_is_of_severity_info() -> N
     assert (finding.severity, elsewhere.severity) == ("info", "warning")
 
 
+def test_error_of_training_is_a_remark_in_a_test_and_a_hang_is_not() -> None:
+    train = (HERE / "missing-zero-grad" / "bad_plain.py").read_text(encoding="utf-8")
+    hang = (HERE / "rank-conditional-collective" / "bad_value_of_one_rank.py").read_text(encoding="utf-8")
+    for text, name, severity in (
+        (train, "missing-zero-grad", "info"),
+        (hang, "rank-conditional-collective", "error"),
+    ):
+        findings = lint_text("test_it.py", f"import pytest\n\n\ndef test_it():\n    pass\n\n\n{text}").findings
+        assert {f.severity for f in findings if f.id == name} == {severity}
+
+
 def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> None:
     for doc in docs():
         names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]
