@@ -530,7 +530,6 @@ READS_BY_ITSELF = {
     "distdbg/shrink/making.py": "the copy in its staging folder",
     "distdbg/shrink/verify/processing.py": "the copy in its staging folder",
     "distdbg/shrink/verify/reloading.py": "the copy in its staging folder",
-    "distdbg/shrink/verify/unsaved.py": "/proc",
 }
 _OTHER_OPEN = {"os.open", "tarfile.open", "source.open", "self.open", "self._follower.open", "Folder(folder).open"}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.model import fold_ranks
-from distdbg.shrink.checkpoint.layer_names import all_renumbered
 
 PASS = "pass"
 
@@ -41,18 +40,6 @@ class KeptStack:
         """Layers of which no other of their kind is kept."""
         return sorted(layer for kind in self.kinds if not {*kind} & {*self.kept} for layer in kind)
 
-    def in_between(self) -> Iterator[str]:
-        """Paths of layers that are not kept, without the last of each kind: what depends on a layer's place shows in
-        that."""
-        for kind in self.kinds:
-            others = [layer for layer in kind if layer not in self.kept]
-            yield from (f"{self.path}.{layer}" for layer in others[:-1])
-
-    def here(self, name: str) -> list[str]:
-        """What a parameter of the full model's stack is called in the small one: several names where its layer is kept
-        several times."""
-        return all_renumbered(name, {self.path: self.kept, **self.entries})
-
 
 def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[KeptStack]:
     """The kept stacks, from the result of a probe."""
@@ -63,18 +50,17 @@ def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[
     ]
 
 
-def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]], unmeasured: Collection[str] = ()) -> str:
+def each_layer(stack: KeptStack, full: Mapping[str, Mapping[str, Any]]) -> str:
     """`pass` if each layer of the full model did what a kept one of its kind did, else a warning. Of layers whose kind
     is not kept nothing is known.
 
-    full: what was measured -> layer path -> what it was there. unmeasured: paths of layers that are left out.
+    full: what was measured -> layer path -> what it was there.
     """
     for what, measured in full.items():
         odd = [
             layer
             for layer, kept in stack.spoken_for()
-            if f"{stack.path}.{layer}" not in unmeasured
-            and all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
+            if all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
         ]
         if odd:
             return f"warning: unlike the kept layers of their kind in {what}: {fold_ranks(odd)}"

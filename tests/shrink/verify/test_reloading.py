@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from distdbg.shrink.checkpoint.plain_plan import same_bits
 from distdbg.shrink.verify import reloading
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 QUANTIZED = SimpleNamespace(full={"quantization_config": {"quant_method": "bitsandbytes"}})
 FOUND = {"missing_keys": [], "mismatched_keys": [], "unexpected_keys": []}
@@ -39,3 +40,17 @@ def test_a_plain_model_that_does_not_load_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(reloading, "load_model", loader(Model()))
     plain = SimpleNamespace(full={})
     assert reloading.loads(str(tmp_path), plain, False, ())["names_and_shapes"].startswith("fail")
+
+
+def test_numbers_that_are_none_are_equal_to_themselves():
+    nan = torch.tensor([float("nan"), -0.0])
+    assert same_bits(nan, nan.clone()) and not same_bits(nan, torch.tensor([float("nan"), 0.0]))
+
+
+def test_a_number_that_saving_changes_fails(monkeypatch, tmp_path):
+    before, after = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    models = iter((before, after))
+    before.save_pretrained = lambda _folder: None
+    monkeypatch.setattr(reloading, "load_model", lambda *_given, **_options: (next(models), FOUND))
+    said = reloading.round_trip(str(tmp_path), SimpleNamespace(full={}), False, everything=False)["save_and_reload"]
+    assert said == "fail: weight is another after saving and loading"
