@@ -29,7 +29,7 @@ class Budget:
 
 
 BUDGETS = {
-    "launch": Budget(14_660, 12_500),
+    "launch": Budget(14_620, 12_500),
     "evidence": Budget(13_030, 11_000),
     "diagnosis": Budget(13_200, 10_000),
     "worker": Budget(11_560, 9_500),

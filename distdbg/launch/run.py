@@ -25,7 +25,7 @@ from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.live.readers import show_rest, wait_for_readers
 from distdbg.launch.live.remarks import BlockedRestart, LintInPassing, Remarks
 from distdbg.launch.live.state import RunState
-from distdbg.launch.live.view import LiveView, PlainView
+from distdbg.launch.live.view import PlainView, make_view
 from distdbg.launch.plan.job_record import complete_later, job_record, write_job
 from distdbg.launch.watch.hang import HangWatch, close_look_after, hang_lines
 from distdbg.launch.watch.straggler_watch import StragglerWatch
@@ -99,8 +99,7 @@ def _follow(
     what was done about hangs, and a function that waits for the reader of the output. `find_facts` runs while the ranks
     start."""
     state = RunState()
-    live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    view = LiveView(state, run.id) if live else PlainView(state)
+    view = make_view(state, run.id) if plan.capture else PlainView(state)
     hang = HangWatch(settings, run, state, journal, view)
     stragglers, remarks = StragglerWatch(journal), Remarks(os.path.relpath(run.path))
     blocked = BlockedRestart(settings.torchrun.get("max-restarts", ""))

@@ -26,6 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distdbg.collect.machine import procfs
 from distdbg.errors import process_limit
 from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.agent.node import RANK_BYTES, make_node_dir, remove_node_dir
@@ -279,7 +280,7 @@ class Agent:
     def _continue_stopped(self) -> None:
         """A rank that is stopped takes no SIGTERM before it is continued. It gets ours first, and so trains no more."""
         for rank in self.watch.living:
-            if processes.is_stopped(rank.pid or 0):
+            if procfs.is_stopped(rank.pid or 0):
                 processes.kill_group(rank.pid or 0, signal.SIGTERM)
                 processes.kill_group(rank.pid or 0, signal.SIGCONT)
 
@@ -331,12 +332,12 @@ def _remote(parent: int, run: Path, node_rank: int) -> int:
     if orders is None:
         return 0
     try:
-        os.chdir(orders.cwd)  # as under srun; ssh begins at home
+        os.chdir(orders.start.cwd)  # as under srun; ssh begins at home
     except OSError as error:
         print(f"distdbg agent: {error}: the job was launched from a folder that is not here", file=sys.stderr)
         return 70
-    os.environ.update(orders.environment)
-    for name in orders.unset:
+    os.environ.update(orders.start.environment)
+    for name in orders.start.unset:
         os.environ.pop(name, None)
     return _run(_options([*orders.own, "--parent", str(parent)]), orders.torchrun, wire, orders)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
 from distdbg.collect.machine.kernel_log import has_kernels_pids, kernel_messages
-from distdbg.launch.agent.clock_watch import ClockWatch
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
@@ -39,7 +38,25 @@ _PHASES_S = 3.0
 _STOPPED_LOOKS = 5
 #: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
 _ASK_SIBLINGS_S = 0.4
+#: Durations are shown in seconds: less is not a wrong statement. NTP slews by 0.5 ms a second at most.
+_LEAST_CLOCK_CHANGE_S = 1.0
 _COLLECTED = "torchrun had collected the process before its exit code was read"
+
+
+class ClockWatch:
+    """Notice that the clock of the node is set (NTP, a person): times before and after do not compare.
+
+    `change` is called every second. CLOCK_BOOTTIME goes on while the machine is suspended, as the clock does.
+    """
+
+    def __init__(self) -> None:
+        self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def change(self) -> float:
+        """Return by how many seconds the clock was set since the last call; 0 if it was not."""
+        before, self._booted = self._booted, time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        changed_s = self._booted - before
+        return changed_s if abs(changed_s) >= _LEAST_CLOCK_CHANGE_S else 0.0
 
 
 class AttemptBounds:

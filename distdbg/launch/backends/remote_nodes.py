@@ -21,12 +21,12 @@ from distdbg.evidence import jsonl
 from distdbg.launch.backends.carriers import Carrier, Running, end_carriers
 from distdbg.launch.backends.nodes import AgentSeen, AttemptStart, Nodes
 from distdbg.launch.io.control import ControlWatcher
-from distdbg.launch.link.clock_bounds import ClockBounds
 from distdbg.launch.link.liveness import (
     OPENS_WITHIN_S,
     PING_EVERY_S,
     REFUSED,
     SILENT_AFTER_S,
+    ClockBounds,
     LivenessPort,
     connect_all,
     own_addresses,

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from types import FrameType
 
 Action = Callable[[], None]
 
@@ -25,18 +26,17 @@ def signal_pipe(signals: Iterable[int]) -> int:
 
 
 @contextlib.contextmanager
-def caught(signals: Iterable[int]) -> Iterator[list[int]]:
-    """The signals that come meanwhile; nohup's ignored SIGHUP stays ignored. None outside of the main thread."""
-    came: list[int] = []
+def handled(signals: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call `handler` for these signals inside the block, in the main thread; nohup's ignored SIGHUP stays ignored."""
     in_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in signals if in_main}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in handled:
-        signal.signal(number, lambda got, _: came.append(got))
+    changed = [number for number, own in before.items() if own is not signal.SIG_IGN]
+    for number in changed:
+        signal.signal(number, handler)
     try:
-        yield came
+        yield
     finally:
-        for number in handled:
+        for number in changed:
             signal.signal(number, before[number])
 
 

@@ -70,11 +70,6 @@ def kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
-def is_stopped(pid: int) -> bool:
-    """By SIGSTOP, Ctrl-Z or a batch system; not by a debugger, which continues it itself."""
-    return (stat_fields(pid) or [""])[0] == "T"
-
-
 def catches(pid: int, signum: int) -> bool:
     """Whether a process has a handler of its own for a signal (it would die of it otherwise)."""
     return bool(int(status_value(pid, "SigCgt") or "0", 16) >> (signum - 1) & 1)

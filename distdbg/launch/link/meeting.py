@@ -15,7 +15,7 @@ import platform
 import select
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +34,15 @@ NODE_RANK, LOCAL_ADDRESS, IS_HOST = "@node-rank@", "@local-address@", "@is-host@
 
 @dataclass
 class Orders:
-    """`own` are the agent's arguments, `torchrun` torchrun's; `rest` what the launcher said after them."""
+    """`start` is the launcher's request; `own` are the agent's arguments and `torchrun` torchrun's, with what is this
+    node's own. `rest` are the requests after it."""
 
+    start: StartAgent
     own: list[str]
     torchrun: list[str]
-    environment: dict[str, str]
-    cwd: str
-    unset: list[str]
     launcher_endpoints: list[tuple[str, int]]
-    rest: list[dict[str, Any]] = field(default_factory=list)
-    port: ReservedPort | None = None
+    rest: list[dict[str, Any]]
+    port: ReservedPort | None
 
 
 def meet(wire: StdioWire, node_rank: int, run: Path, own_port: LivenessPort) -> Orders | None:
@@ -62,10 +61,7 @@ def meet(wire: StdioWire, node_rank: int, run: Path, own_port: LivenessPort) -> 
                     why_not = {at: why for (at, _), why in connect_all([(at, port) for at in addresses]).items()}
                     wire.send(Reached(why_not=why_not).record(time.time()))
                 case StartAgent() as start:
-                    orders = _orders(start, node_rank)
-                    orders.rest = requests[number + 1 :]
-                    orders.port = _keep(listening)
-                    return orders
+                    return _orders(start, node_rank, requests[number + 1 :], _keep(listening))
                 case Stop() | Kill():
                     return None
     return None
@@ -115,7 +111,7 @@ def _keep(listening: socket.socket | None) -> ReservedPort | None:
     return None
 
 
-def _orders(request: StartAgent, node_rank: int) -> Orders:
+def _orders(request: StartAgent, node_rank: int, rest: list[dict[str, Any]], port: ReservedPort | None) -> Orders:
     own = {NODE_RANK: str(node_rank), IS_HOST: str(int(node_rank == 0))}
     # c10d deals out group ranks in the order of these words as text: a letter beyond f comes after every address
     own[LOCAL_ADDRESS] = request.address if node_rank == 0 else f"node{node_rank:06d}-{host_name()}"
@@ -128,11 +124,11 @@ def _orders(request: StartAgent, node_rank: int) -> Orders:
         return word
 
     return Orders(
+        start=request,
         own=[*request.own, "--node-rank", str(node_rank), "--host", host_name()],
         torchrun=[fill(word) for word in request.torchrun],
-        cwd=request.cwd,
-        environment=dict(request.environment),
-        unset=list(request.unset),
         # one that does not open now says nothing later
         launcher_endpoints=[endpoint for endpoint, why in connect_all(endpoints, 1.0).items() if why is None],
+        rest=rest,
+        port=port,
     )

@@ -31,21 +31,13 @@ _SILENT_S, _RARER = 3.0, 10
 _STALLED_S = 2.0
 
 
-@dataclass(frozen=True)
-class ShownLine:
-    """One line for a live view, with its prefix where several ranks are shown; without its newline."""
-
-    rank: int
-    stream: str
-    data: bytes
-
-
 @dataclass
 class Shown:
-    """What came since the last look, and the lines that are still being printed: progress bars, prompts."""
+    """Lines since the last look, and those that are still being printed (progress bars, prompts); each with its prefix
+    if several ranks are shown, and without its newline."""
 
-    lines: list[ShownLine] = field(default_factory=list)
-    partial: list[ShownLine] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    partial: list[bytes] = field(default_factory=list)
 
 
 class Console:
@@ -67,8 +59,8 @@ class Console:
         self._follower = LogFollower(run, ranks)
         self._assembler = LineAssembler()
         self._lock = threading.Condition()
-        self._lines: deque[ShownLine] = deque()
-        self._partial: list[ShownLine] = []
+        self._lines: deque[bytes] = deque()
+        self._partial: list[bytes] = []
         self._finishing = False
         self._given_up = False
         #: the thread waits for the reader of the output, or for the live view
@@ -171,13 +163,13 @@ class Console:
                     self._is_full = True
                     self._lock.wait(0.1)
                 self._is_full = False
-                self._lines.append(ShownLine(line.rank, line.stream, self._text(line.rank, line.data)))
+                self._lines.append(self._text(line.rank, line.data))
                 self._moved = time.monotonic()
 
     def _set_partial(self) -> None:
         if not self._live:
             return
-        partial = [ShownLine(r, s, self._text(r, data)) for (r, s), data in self._assembler.partial.items()]
+        partial = [self._text(rank, data) for (rank, _), data in self._assembler.partial.items()]
         with self._lock:
             self._partial = partial
 

@@ -5,12 +5,9 @@ Everything is read from the run directory, as `distdbg logs -f` does; `Job` says
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,10 +16,11 @@ from distdbg.collect.runs.run_status import MOST_REPORT
 from distdbg.collect.runs.run_tail import FileTail, RunTail
 from distdbg.errors import EXIT_LOST
 from distdbg.evidence.exit_status import exit_status
+from distdbg.launch.io.loop import handled
 from distdbg.launch.live.console import Console, Show, Shown
 from distdbg.launch.live.readers import show_rest, wait_for_readers
 from distdbg.launch.live.state import RunState
-from distdbg.launch.live.view import LiveView, PlainView
+from distdbg.launch.live.view import LiveView, make_view
 from distdbg.rundir import RunDir
 from distdbg.terminal import LAST_WORDS_S, is_behind, outlive_terminal
 
@@ -74,13 +72,12 @@ class Following:
         self._log = FileTail(run.batch_log)
         self._finished: dict[str, Any] | None = None
         self.launched = False
-        self._live = sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._view = self._new_view()
-        self._console = Console(run, show, world_size=world_size, live=self._live)
+        self._view = make_view(self._state, run.id)
+        self._console = Console(run, show, world_size=world_size, live=self._view.live)
 
     def until_end(self) -> int:
         try:
-            with self._caught():
+            with handled(_SIGNALS, lambda number, _: self._signals.append(number)):
                 standing = self._follow()
                 if standing is None:
                     return EXIT_LOST
@@ -123,7 +120,7 @@ class Following:
                     self.launched = False  # its log says why
                 case "finished":
                     self._finished = event
-        if self._live and time.monotonic() - self._nodes_at > _LOOK_AT_NODES_S:
+        if self._view.live and time.monotonic() - self._nodes_at > _LOOK_AT_NODES_S:
             self._nodes_at = time.monotonic()
             for node_rank, event in self._nodes.poll():
                 self._state.apply(node_rank, event)
@@ -154,16 +151,6 @@ class Following:
         return EXIT_LOST if code is None else code
 
     # -- Ctrl-C ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _caught(self) -> Iterator[None]:
-        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # by nohup
-        before = {number: signal.signal(number, lambda n, _: self._signals.append(n)) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _wants_to_leave(self) -> bool:
         by, self._signals = self._signals, []
@@ -202,8 +189,5 @@ class Following:
             first = "d"
         finally:
             signal.signal(signal.SIGINT, lambda n, _: self._signals.append(n))
-        self._view = self._new_view()
+        self._view = make_view(self._state, self._run.id)
         return {"d": "detach", "c": "cancel", "": "detach"}.get(first, "go on")  # type: ignore[return-value]
-
-    def _new_view(self) -> LiveView | PlainView:
-        return LiveView(self._state, self._run.id) if self._live else PlainView(self._state)

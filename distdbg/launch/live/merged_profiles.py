@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distdbg.collect.runs.run_profiles import ProfileSet, sets_of
 from distdbg.errors import DistdbgError
 from distdbg.evidence.trace.clock import words
+from distdbg.launch.io.loop import handled
 from distdbg.model import fold_ranks
 from distdbg.plain_text import one_line
 from distdbg.terminal import unguarded
@@ -26,18 +27,14 @@ _HOW = "`distdbg profile {}` reads and merges them"
 def say_profiles(run: RunDir) -> None:
     """Print the path of the merged profiles with the clocks' error; for many ranks, the command that merges them. A
     signal to end stops only the merge."""
-    handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in handled}
+    attempts, how = run.attempts(), _HOW.format(os.path.relpath(run.path))
     try:
-        attempts = run.attempts()
-        for found in sets_of(attempts[-1]) if attempts else ():
-            what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
-            _say(f"{what}: {_merged(found) or _HOW.format(os.path.relpath(run.path))}")
+        with handled(_ENDING, signal.default_int_handler):
+            for found in sets_of(attempts[-1]) if attempts else ():
+                what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
+                _say(f"{what}: {_merged(found) or how}")
     except KeyboardInterrupt:
-        _say(f"the profiles were not merged: {_HOW.format(os.path.relpath(run.path))}")
-    finally:
-        for number in handled:
-            signal.signal(number, before[number])
+        _say(f"the profiles were not merged: {how}")
 
 
 def _merged(found: ProfileSet) -> str:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from distdbg.launch.io import processes
-from distdbg.launch.io.loop import caught
+from distdbg.launch.io.loop import handled
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: From SIGTERM to SIGKILL.
@@ -24,7 +24,8 @@ exec 3<&- /bin/sh -c "$0" <"$1"
 
 def tell_finding(command: str, report_json: Path) -> None:
     """The command gets the report on standard input. In the main thread a signal that would end us ends the command."""
-    with caught(_STOP_SIGNALS) as signals:
+    signals: list[int] = []
+    with handled(_STOP_SIGNALS, lambda number, _: signals.append(number)):
         try:
             report_json.open("rb").close()
             process, ours = _start(command, report_json)

@@ -178,10 +178,6 @@ def _together(rows: list[TopRow]) -> TopRow:
     if worst.trouble == WELL:
         return TopRow(WELL, "", ranks, worst.host, worst.node)
     same = [row.ranks[0].rank for row in rows if row.words == worst.words]
-    words = worst.words if len(same) == len(rows) > 1 else f"{_ranks(same)}: {worst.words}"
+    words = worst.words if len(same) == len(rows) > 1 else f"{name_ranks(same)}: {worst.words}"
     others = sum(row.trouble < WELL and row.words != worst.words for row in rows)
     return TopRow(worst.trouble, words + (f"; {others} more" if others else ""), ranks, worst.host, worst.node)
-
-
-def _ranks(numbers: list[int]) -> str:
-    return name_ranks(numbers)

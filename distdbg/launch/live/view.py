@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -76,7 +77,7 @@ class LiveView:
         self.print_lines(shown)
         if is_behind(sys.stderr):
             return
-        self._partial = [line.data for line in shown.partial]
+        self._partial = shown.partial
         now = time.monotonic()
         if now - self._last >= _DRAW_EVERY_S:
             self._last = now
@@ -87,7 +88,7 @@ class LiveView:
         from rich.text import Text
 
         for line in shown.lines:
-            self._console.print(Text.from_ansi(coloured(line.data)), soft_wrap=True)
+            self._console.print(Text.from_ansi(coloured(line)), soft_wrap=True)
 
     def say(self, text: str) -> None:
         self._console.print(f"distdbg: {clean(text)}", markup=False)
@@ -141,6 +142,12 @@ class LiveView:
 
     def _host(self, node_rank: int) -> str:
         return f"{node_rank} {self._state.hosts.get(node_rank, '')}".strip()
+
+
+def make_view(state: RunState, title: str) -> LiveView | PlainView:
+    """The table if standard output and standard error are a terminal that can show it, else plain lines."""
+    live = sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return LiveView(state, title) if live else PlainView(state)
 
 
 def summary(state: RunState) -> str:

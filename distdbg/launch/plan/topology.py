@@ -104,15 +104,15 @@ def share_out(settings: JobSettings, machine: MachineFacts, environ: Mapping[str
         return Shares("xpu", None)
     if asked == "gpu" and not visible:
         raise UsageError("--nproc-per-node gpu: this machine shows no GPU", "Use a number, or auto.")
-    counted = {"auto": max(1, usable), "gpu": max(1, usable), "cpu": machine.allowed_cpus or machine.cpus}
-    nproc = counted[asked] if isinstance(asked, str) else asked
+    counts = {"auto": max(1, usable), "gpu": max(1, usable), "cpu": machine.allowed_cpus or machine.cpus}
+    nproc = counts[asked] if isinstance(asked, str) else asked
     on_cpu = not visible or (nproc > usable and _means_cpu(settings, environ))
     if not on_cpu and nproc > usable and chosen_ranks.VARIABLE not in environ:  # those have other nodes' GPUs, too
         raise _too_few_gpus(nodes, nproc, visible, usable)
     if nodes * nproc > _MOST_RANKS_A_CPU * machine.cpus:
         raise UsageError(
-            f"{_count(nodes, 'node')} x {_count(nproc, 'rank')} are {nodes * nproc} processes on "
-            f"{_count(machine.cpus, 'CPU')}",
+            f"{counted(nodes, 'node')} x {counted(nproc, 'rank')} are {nodes * nproc} processes on "
+            f"{counted(machine.cpus, 'CPU')}",
             f"At most {_MOST_RANKS_A_CPU} ranks a CPU are started on one machine.",
         )
     # A fair share of the CPUs. One rank alone is left as torchrun leaves it: torch counts the cores itself.
@@ -137,7 +137,7 @@ def _means_cpu(settings: JobSettings, environ: Mapping[str, str]) -> bool:
 
 
 def _too_few_gpus(nodes: int, nproc: int, visible: Sequence[str], usable: int) -> UsageError:
-    wanted = f"{_count(nodes, 'node')} x {_count(nproc, 'rank')} need {_count(nodes * nproc, 'GPU')}"
+    wanted = f"{counted(nodes, 'node')} x {counted(nproc, 'rank')} need {counted(nodes * nproc, 'GPU')}"
     hint = "Ask for fewer ranks; to train on the CPU, hide the GPUs: --env CUDA_VISIBLE_DEVICES="
     if len(visible) // nodes > usable:
         why = "and a process sees one MIG instance of those listed"
@@ -160,12 +160,8 @@ def _notes(
     if visible and on_cpu:
         notes.append(f"more ranks than GPUs ({len(visible)}): the arguments or the environment ask for the CPU")
     if threads is not None:
-        notes.append(f"OMP_NUM_THREADS={threads}: {_count(machine.cpus, 'CPU')} shared out over the ranks here")
+        notes.append(f"OMP_NUM_THREADS={threads}: {counted(machine.cpus, 'CPU')} shared out over the ranks here")
     return notes
-
-
-def _count(number: int, noun: str) -> str:
-    return counted(number, noun)
 
 
 def look_at_machine() -> MachineFacts:

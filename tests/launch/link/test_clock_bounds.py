@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.launch.link.clock_bounds import ClockBounds
+from distdbg.launch.link.liveness import ClockBounds
 
 T0 = 1_790_000_000.0
 

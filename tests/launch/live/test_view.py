@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from distdbg.launch.live.console import Shown, ShownLine
+from distdbg.launch.live.console import Shown
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView
 from tests.launch.live.test_state import events, state_after
@@ -61,7 +61,7 @@ def draw(monkeypatch):
         with contextlib.redirect_stderr(Screen()) as screen:
             view = LiveView(state, RUN)
             screen.drawn()
-            view.tick(Shown([ShownLine(0, "stdout", s) for s in lines], [ShownLine(0, "stdout", s) for s in partial]))
+            view.tick(Shown(list(lines), list(partial)))
             drawn = screen.drawn()
             view.close()
         return drawn

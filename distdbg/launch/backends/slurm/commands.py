@@ -108,27 +108,30 @@ def job_state(job: str | int) -> JobState | None:
 
 
 def preempted(job: int) -> bool:
-    """Whether Slurm preempted the job; False where Slurm does not know it."""
-    try:
-        fields = call("scontrol", "show", "job", "--oneliner", str(job))
-    except NothingToAnalyse:
-        return False
-    return re.search(r"\bPreemptTime=\d", fields) is not None
+    """Whether Slurm preempted the job; False if that is not known. Without `preempt_send_user_signal` Slurm ends the
+    steps by SIGTERM and does not signal the batch script."""
+    return _search_job(r"\bPreemptTime=\d", job) is not None
 
 
 def restarts(job: int) -> int:
-    """How often the job was requeued, by any cause; a requeue counts before the job starts again."""
-    found = re.search(r"\bRestarts=(\d+)", call("scontrol", "--oneliner", "show", "job", str(job)))
+    """How often the job was requeued, by any cause; 0 if that is not known. A requeue counts before the job starts
+    again. Slurm requeues a job by itself if one of its nodes failed."""
+    found = _search_job(r"\bRestarts=(\d+)", job)
     return int(found[1]) if found else 0
 
 
 def exit_code(job: int) -> int | None:
-    """The batch script's, 128+N where signal N ended it; None where Slurm does not know it (any more)."""
+    """The exit code of the batch script, 128+N if signal N ended it; None if it is not known."""
+    found = _search_job(r"\bExitCode=(\d+):(\d+)", job)
+    return None if found is None else int(found[1]) or (128 + int(found[2]) if int(found[2]) else 0)
+
+
+def _search_job(pattern: str, job: int) -> re.Match[str] | None:
+    """Search the record of the job; None if the controller does not show it."""
     try:
-        found = re.search(r"\bExitCode=(\d+):(\d+)", call("scontrol", "--oneliner", "show", "job", str(job)))
+        return re.search(pattern, call("scontrol", "--oneliner", "show", "job", str(job)))
     except DistdbgError:
         return None
-    return None if found is None else int(found[1]) or (128 + int(found[2]) if int(found[2]) else 0)
 
 
 def cancel(job: int, *, full: bool = False) -> None:

@@ -69,13 +69,13 @@ def main() -> int:
     bad = _culprits_of(run) if options.exclude_culprit and options.code else []
     job = int(os.environ["SLURM_JOB_ID"])
     restarts = whole_number(os.environ.get("SLURM_RESTART_COUNT", "")) or 0
-    if options.code and _queued_again(job, restarts):
+    if options.code and commands.restarts(job) > restarts:
         note(run, Requeued(because=_BY_ANOTHER, without=list(bad)))
         _say(_BY_ANOTHER + (f", left out: {', '.join(bad)}" if bad else ""))
         _leave_out(job, bad)
         return 0
     wanted, why = decide(
-        warned=_WARNED if options.warned else _PREEMPTED if options.code and _preempted(job) else "",
+        warned=_WARNED if options.warned else _PREEMPTED if options.code and commands.preempted(job) else "",
         restarts=restarts,
         most=options.most,
         cancelled=_cancelled(run),
@@ -96,7 +96,7 @@ def _requeue(run: RunDir, job: int, restarts: int, why: str, bad: Sequence[str],
     try:
         commands.requeue(job)
     except DistdbgError as error:
-        if not _queued_again(job, restarts):  # else Slurm has requeued it meanwhile
+        if commands.restarts(job) <= restarts:  # else Slurm has requeued it meanwhile
             note(run, Finished(exit_code=code, because=f"it could not be requeued: {error.message}"))
             _say(f"the job could not be requeued: {error.message}")
             return
@@ -117,23 +117,6 @@ def _culprits_of(run: RunDir) -> list[str]:
         return culprits(report, commands.node_names(os.environ.get("SLURM_JOB_NODELIST", "")))
     except DistdbgError:
         return []
-
-
-def _queued_again(job: int, restarts: int) -> bool:
-    """Slurm does so by itself where it ends a job because one of its nodes failed."""
-    try:
-        return commands.restarts(job) > restarts
-    except DistdbgError:
-        return False
-
-
-def _preempted(job: int) -> bool:
-    """Whether Slurm preempted the job: without `preempt_send_user_signal` it ends the steps by SIGTERM and does not
-    signal the batch script."""
-    try:
-        return commands.preempted(job)
-    except DistdbgError:
-        return False
 
 
 def _cancelled(run: RunDir) -> bool:
