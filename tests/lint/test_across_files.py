@@ -371,3 +371,13 @@ def test_a_caller_is_named_that_is_several_functions_away() -> None:
     results = lint_files({"helper.py": helper, "train.py": CALLS.format(module="helper", name="keep", guard="")})
     findings = [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
     assert [("train.py", 7) in [(c.path, c.line) for c in f.evidence] for f in findings] == [True]
+
+
+def test_variable_of_one_rank_in_an_imported_file() -> None:
+    helper = (
+        "import os\nimport torch.distributed as dist\n\nsave = False\nif dist.get_rank() == 0:\n    save = True\n\n\n"
+        "def wait():\n    if save:\n        dist.barrier()\n"
+    )
+    user = "import torch\nfrom helper import wait\n\nwait()\n"
+    found = remarks({"helper.py": helper, "train.py": user})
+    assert ("helper.py", 11, "rank-conditional-collective") in found

@@ -135,7 +135,11 @@ class RankTaint:
         """The block that holds the one contains the other, too. `if distributed: broadcast(x)` runs in each job."""
         if isinstance(store, ast.arg) or self._agrees(store):
             return True
-        block = self._script.block_of(self._script.statement_of(store))
+        statement = self._script.statement_of(store)
+        outer = self._script.parents[statement]
+        if isinstance(outer, ast.Module):  # of a file that is imported not every statement is joined
+            return self._script.module_of(use) is outer
+        block = self._script.block_of(statement)
         return self._script.begin[block[0]] <= self._script.begin[use] < self._script.end[block[-1]]
 
     def _agrees(self, store: ast.AST) -> bool:
