@@ -32,7 +32,7 @@ BUDGETS = {
     "launch": Budget(14_620, 12_500),
     "evidence": Budget(13_030, 11_000),
     "diagnosis": Budget(13_200, 10_000),
-    "worker": Budget(11_560, 9_500),
+    "worker": Budget(11_550, 9_500),
     "shrink": Budget(10_367, 7_500),
     "lint": Budget(8_660, 6_000),
     "collect": Budget(7_500, 6_500),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from distdbg.protocol.names import MODEL_WRAPPERS, MODULE_WRAPPERS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
 _MOST_NAMES = 20
-#: What FSDP1, activation checkpointing and torch.compile put into the names of parameters.
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
+#: What wrappers put before the names of parameters, and into them.
+_MODEL_PREFIXES = tuple(f"{attribute}." for attribute in MODEL_WRAPPERS)
+_MODULE_PREFIXES = tuple(f"{attribute}." for attribute in MODULE_WRAPPERS)
 
 
 class LastModel:
@@ -76,6 +79,11 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
+def sampler_of(iterator: Any) -> Any:
+    """The sampler, which all iterators of a DataLoader share; None for an iterator of another kind."""
+    return getattr(iterator, "_index_sampler", None)
+
+
 def local_part(tensor: Any) -> Any:
     """This rank's part of a DTensor, any other tensor itself, without its graph: the whole would need a collective."""
     return getattr(tensor, "_local_tensor", tensor).detach()
@@ -88,9 +96,16 @@ def is_measured(parameter: Any) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """The name of a parameter or module without the parts that wrappers add."""
-    for word in _WRAPPERS:
-        name = name.replace(word, "")
+    """The name of a parameter or module without the parts that wrappers of its modules add."""
+    for prefix in _MODULE_PREFIXES:
+        name = name.replace(prefix, "")
+    return name
+
+
+def remove_model_prefix(name: str) -> str:
+    """The name of a parameter without what DDP and torch.compile put before it."""
+    while name.startswith(_MODEL_PREFIXES):
+        name = name.partition(".")[2]
     return name
 
 

@@ -18,7 +18,7 @@ from distdbg.worker.context import RankContext
 from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.losses import Losses
 from distdbg.worker.memory.live import instances_of, roots
-from distdbg.worker.models import parameters_of
+from distdbg.worker.models import parameters_of, remove_model_prefix, sampler_of
 
 #: Set by the launch: the number of steps.
 VARIABLE = "DISTDBG_OVERFIT_BATCH"
@@ -92,8 +92,6 @@ class Overfitting:
 
 
 _MOST_NAMES = 10
-#: What DDP and torch.compile put before a name.
-_PREFIXES = ("module.", "_orig_mod.")
 
 
 class Parameters:
@@ -116,7 +114,7 @@ class Parameters:
 
     def summary(self) -> dict[str, object]:
         """Without modules that are not trained (a teacher, an average of weights)."""
-        names = {id(p): _plain(name) for root in self._roots or () for name, p in root.named_parameters()}
+        names = {id(p): remove_model_prefix(name) for root in self._roots or () for name, p in root.named_parameters()}
         known = self._owned.keys() | self._got
         models = [root for root in self._roots or () if any(id(p) in known for p in root.parameters())]
         trained = [p for root in models for p in root.parameters()]
@@ -137,12 +135,6 @@ class Parameters:
                 shown = [names.get(id(p), f"a tensor {list(p.shape)}") for p in found[:_MOST_NAMES]]
                 fields[word] = {"count": len(found), "names": shown}
         return fields
-
-
-def _plain(name: str) -> str:
-    while name.startswith(_PREFIXES):
-        name = name.partition(".")[2]
-    return name
 
 
 #: Batches without a backward that show that a loader is not the training's.
@@ -189,21 +181,21 @@ class Repeating:
         iterator, batch = began
         if not sys.modules["torch"].is_grad_enabled():
             return
-        if not hasattr(iterator, "_next_data") or _sampler(iterator) is None:
+        if not hasattr(iterator, "_next_data") or sampler_of(iterator) is None:
             self.failed = f"a {type(iterator).__name__} loads in a way that is not known"
             return
         from _weakref import ref
 
-        sampler = _sampler(iterator)
+        sampler = sampler_of(iterator)
         self._given.setdefault(id(sampler), (sampler, ref(iterator), _copy(batch)))
 
     def _ends(self, iterator: Any) -> None:
         """A pass that ends before any backward is no training."""
-        self._given.pop(id(_sampler(iterator)), None)
+        self._given.pop(id(sampler_of(iterator)), None)
 
     def _anew(self, iterator: Any) -> None:
         """Of the same loader, or of another one."""
-        found = self._batches.get(id(_sampler(iterator)))
+        found = self._batches.get(id(sampler_of(iterator)))
         if found is not None and sys.modules["torch"].is_grad_enabled():
             self._hold(iterator, found[1])
 
@@ -222,10 +214,6 @@ class Repeating:
 
         iterator._next_data = again
         iterator._distdbg_batches = -1
-
-
-def _sampler(iterator: Any) -> Any:
-    return getattr(iterator, "_index_sampler", None)
 
 
 def _copy(batch: Any) -> Any:

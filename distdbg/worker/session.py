@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from distdbg.worker.guards.shared.runner import GuardRunner
     from distdbg.worker.hooks.hook_points import Callback
     from distdbg.worker.memory.watch import MemoryWatch
-    from distdbg.worker.operations import OperationsKeeper
     from distdbg.worker.overfit import Overfitting
     from distdbg.worker.profile.profiler import Profiler
+    from distdbg.worker.rehearsal import OperationsKeeper
     from distdbg.worker.watch import Watches
 
 #: Time between SIGTERM and SIGKILL for a rank that neither torchrun nor an agent can end: torchrun's own default.
@@ -265,13 +265,13 @@ class Session(RankContext):
 
     def _start_operations(self) -> None:
         if os.environ.get("DISTDBG_KEEP_OPERATIONS") == "on":
-            from distdbg.worker import operations
+            from distdbg.worker.rehearsal import OperationsKeeper
 
-            self._operations = operations.OperationsKeeper(self)
+            self._operations = OperationsKeeper(self)
         if os.environ.get("DISTDBG_VALUE_READS") == "on":
-            from distdbg.worker import value_reads
+            from distdbg.worker.rehearsal import ValueReads
 
-            value_reads.ValueReads(self)
+            ValueReads(self)
 
     def _finish_observers(self, *, failed: bool) -> None:
         """An exception of one does not stop the others."""

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from distdbg.protocol.names import LOCAL_RANK, NODE_RANK, RANK
+
 _WHICH = (
     r"(?:distributed|slurm|mpi|hvd|fs_local|data_parallel|tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|"
     r"current|this)"
@@ -32,9 +34,7 @@ _DECORATORS = re.compile(
     r"^(?:(?:rank_?zero|zero_rank|rank_?0|(?:local_)?(?:main|master)(?:_process|_rank)?|process_zero)_only|"
     r"(?:run_|only_)?on_(?:(?:local_)?(?:main|last|master)_(?:process|rank)|process|rank_?(?:zero|0)|main|master))$"
 )
-_VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
-              "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMIX_RANK",
-              "MV2_COMM_WORLD_RANK"}  # fmt: skip
+_VARIABLES = {*RANK, *LOCAL_RANK, *NODE_RANK}
 #: what gives a name to the rank; everything else of a file is passed over
 _TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)

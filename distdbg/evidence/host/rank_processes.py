@@ -16,9 +16,8 @@ from pathlib import PurePosixPath
 from distdbg.evidence.frames import Activity, Origin, rank_variable_of
 from distdbg.evidence.stacks.threads import Thread, judged_thread, main_thread
 from distdbg.model import MOST_RANKS
+from distdbg.protocol.names import LOCAL_RANK, RANK, WORLD_SIZE
 
-_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "SLURM_NPROCS")
-_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 #: What the ranks of one job have in common, and those of another on the same machine have not.
 _JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
@@ -64,11 +63,11 @@ class SeenProcess:
 
     @property
     def world_size(self) -> int | None:
-        return number_in(self.environment, _WORLD_SIZE)
+        return number_in(self.environment, WORLD_SIZE)
 
     @property
     def local_rank(self) -> int | None:
-        found = number_in(self.environment, _LOCAL_RANK)
+        found = number_in(self.environment, LOCAL_RANK)
         return self.index if found is None else found
 
     @property
@@ -89,11 +88,9 @@ class RankProcess:
 
 
 def _own_variable(process: SeenProcess, parent: SeenProcess | None) -> int | None:
-    """Slurm's comes last: all processes that mpirun starts in a batch script have its number. What a child of
-    torch.multiprocessing has from its parent is its parent's number, or its node's."""
-    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-    own = number_in(process.environment, names)
-    inherited = process.index is not None and parent is not None and own == number_in(parent.environment, names)
+    """What a child of torch.multiprocessing has from its parent is the number of its parent, or of its node."""
+    own = number_in(process.environment, RANK)
+    inherited = process.index is not None and parent is not None and own == number_in(parent.environment, RANK)
     return None if inherited else own
 
 

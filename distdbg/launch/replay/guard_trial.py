@@ -33,10 +33,12 @@ from distdbg.evidence.records import RankTexts, rank_record
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.io.ports import ReservedPort
 from distdbg.model import Finding, fold_ranks
+from distdbg.protocol.chosen_ranks import ChosenRanks
 from distdbg.protocol.facts import TrialDone, TrialRaised, failure_of
 from distdbg.whole_file import open_own
 
 RANKS = 2
+_TRIAL_RANKS = ChosenRanks(nodes=1, gpus=RANKS, ranks=tuple(range(RANKS)))
 _START_S, _PROGRAM_S = 120.0, 8.0
 _BOOT = Path(__file__).resolve().parents[2] / "worker" / "boot.py"
 _DRIVER = Path(__file__).resolve().parent / "guard_driver.py"
@@ -106,9 +108,8 @@ def _run(folder: Path, programs: list[Path], timeout: float) -> list[list[dict[s
         lines: dict[socket.socket, bytes] = {}
         ranks = []
         for rank in range(RANKS):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(port.number), "DISTDBG_NODE_DIR": str(folder),
-                   "OMP_NUM_THREADS": "1"}  # fmt: skip
+            own = {**_TRIAL_RANKS.variables(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.number),
+                   "DISTDBG_NODE_DIR": str(folder), "OMP_NUM_THREADS": "1"}  # fmt: skip
             command = [sys.executable, "-u", str(_BOOT), str(_DRIVER), *map(str, programs)]
             log = stack.enter_context(os.fdopen(open_own(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT), "wb"))
             process = subprocess.Popen(

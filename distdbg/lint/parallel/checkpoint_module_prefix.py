@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from distdbg.lint.rule import Context, Hit
 from distdbg.lint.script.origins import made_of
 from distdbg.lint.script.script import Key, receiver
+from distdbg.protocol.names import CHANGES_PREFIX
 
 #: functions that save what they are given
 _SAVES = re.compile(r"(?:^|\.)(?:_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?)$")
 _SAVE_WORDS = re.compile(r"^_?save(?:_on_master|_file|_checkpoint|_model|_ckpt)?\($")
 #: somewhere the prefix is taken off, or put on
-_TAKEN_OFF = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
+_TAKEN_OFF = re.compile(CHANGES_PREFIX)
 
 REAL_MISTAKES = 5
 #: without these words there is nothing to check

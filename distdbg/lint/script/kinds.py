@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from distdbg.protocol.names import MODEL_WRAPPERS
+
 OPTIMIZER = re.compile(
     r"^(?:(?:[A-Z]\w*)?(?:SGD|Adam|AdamW|RMSprop|Adagrad|LAMB|LARS|Adafactor|AdamW8bit|Adam8bit)|Adamax|Adadelta|LBFGS|"
     r"Rprop|Lion|Muon|ZeroRedundancyOptimizer|create_optimizer(?:_v2)?)$"
@@ -40,7 +42,7 @@ WRAPPERS = frozenset((
 ))  # fmt: skip
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
-ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
+ATTRIBUTES = {*MODEL_WRAPPERS, "model_without_ddp"}
 #: of Python itself: a function that they are given is not called
 CALL_NOTHING = frozenset({"len", "print", "isinstance", "issubclass", "hasattr", "getattr", "setattr", "id", "repr"})
 #: layers of torch.nn that have parameters

@@ -10,10 +10,11 @@ from distdbg.lint.script.given import given_by
 from distdbg.lint.script.kinds import PREPARED
 from distdbg.lint.script.script import Function, argument, is_constant, names_in
 from distdbg.lint.script.values import ValueFlow
+from distdbg.protocol.names import MODEL_WRAPPERS
 
 _WRAPPERS = ("fsdp", "ddp", PREPARED)
 #: of what was taken out of its wrapper, or may have been
-_UNWRAPS = re.compile(r"unwrap|^module$|^_orig_mod$|without_ddp|(?:^|_)ema(?:_|$)", re.IGNORECASE)
+_UNWRAPS = re.compile(rf"unwrap|^(?:{'|'.join(MODEL_WRAPPERS)})$|without_ddp|(?:^|_)ema(?:_|$)", re.IGNORECASE)
 
 
 def wrapper_of(values: ValueFlow, model: ast.expr) -> str:

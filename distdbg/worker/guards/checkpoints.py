@@ -7,9 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from itertools import permutations
 from stat import S_ISREG
 from typing import Any
 
+from distdbg.protocol.names import CHANGES_PREFIX, MODEL_WRAPPERS
 from distdbg.worker.guards.shared.atomic_saves import PART, Save
 from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.models import is_replicated
@@ -17,9 +19,9 @@ from distdbg.worker.user_code import frames_above, mentioned, users_line
 
 #: function that writes -> its argument with the state
 _GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
-_PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
-#: What takes the prefix away where the file is read.
-_REMOVES = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
+#: Of one wrapper, and of one inside another.
+_PREFIXES = [".".join((*names, "")) for count in (1, 2) for names in permutations(MODEL_WRAPPERS, count)]
+_CHANGES_PREFIX = re.compile(CHANGES_PREFIX)
 
 
 class CheckpointModulePrefix(Guard):
@@ -46,7 +48,7 @@ class CheckpointModulePrefix(Guard):
             own = getattr(model, "module", None) if prefix.startswith("module.") else model
             if prefix.startswith("module.") and (own is None or not is_replicated(model)):
                 continue  # the model itself has a part of that name
-            if mentioned(_REMOVES):
+            if mentioned(_CHANGES_PREFIX):
                 return
             self.report(
                 users_line(), f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],

@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, Unit, UnitsGuard, kind_of, units_of
+from distdbg.worker.guards.shared.units import LARGE, Unit, UnitsGuard, containers_of, kind_of, units_of
 from distdbg.worker.models import is_fsdp1, is_fsdp2, plain_name
 from distdbg.worker.user_code import users_line
 
@@ -71,9 +71,7 @@ def _left_out(module: Any, units: list[Unit]) -> tuple[list[str], str, int, int]
         for owner, numbers in unit.shares:
             shares[id(owner)] = shares.get(id(owner), 0) + numbers
     lots: list[tuple[list[str], str, int, int]] = []
-    for path, container in module.named_modules():
-        if not CONTAINERS & {cls.__name__ for cls in type(container).__mro__}:
-            continue
+    for path, container in containers_of(module):
         units_of_kind: dict[str, list[int]] = {}
         left_of_kind: dict[str, list[tuple[int, str]]] = {}
         for name, child in container.named_children():
@@ -111,11 +109,9 @@ class FsdpSingleUnit(UnitsGuard):
 def _repeated(module: Any) -> tuple[str, int] | None:
     """The most frequent kind of layer in a list or dict of the model, and its number: these could be units."""
     found: tuple[str, int] | None = None
-    for one in module.modules():
-        if not CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each
-            continue
+    for _, container in containers_of(module):
         kinds: dict[str, int] = {}
-        for child in one.children():
+        for child in container.children():
             if any(True for _ in child.parameters()):
                 kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
         for kind, count in kinds.items():

@@ -132,18 +132,15 @@ def backward(module: Any, channel: Channels) -> None:
     module._engine_run_backward = module.graph._engine_run_backward = hook
 
 
-def autocasts(module: Any, channel: Channels) -> None:
-    """A region that is entered notes the dtype before, and then sets its own."""
-    name = "prev_fastdtype"
-    if name in module.autocast.__enter__.__code__.co_names:
-        setattr(module.autocast, name, WriteHook(name, channel("autocast")))
+def on_write(module: Any, channel: Channels, event: str, writer: str, name: str) -> None:
+    """An attribute that `writer` (`class.method`) writes, and at most the constructor, too.
 
-
-def schedule_steps(module: Any, channel: Channels) -> None:
-    """A schedule counts its moves in an attribute that only `step` and the constructor write."""
-    name = "_step_count"
-    if name in module.LRScheduler.step.__code__.co_names:
-        setattr(module.LRScheduler, name, WriteHook(name, channel("scheduler-step")))
+    An autocast region that is entered notes the dtype before, and then sets its own. A schedule counts its moves.
+    """
+    cls, _, method = writer.partition(".")
+    owner = getattr(module, cls)
+    if name in getattr(owner, method).__code__.co_names:
+        setattr(owner, name, WriteHook(name, channel(event)))
 
 
 def clipping(module: Any, channel: Channels) -> None:
@@ -297,14 +294,14 @@ HOOK_POINTS: dict[str, tuple[HookPoint, ...]] = {
     "optimizer": ((_OPTIMIZER, on_optimizer, ("optimizer", "register_optimizer_step_pre_hook")),),
     "step": ((_OPTIMIZER, on_optimizer, ("step", "register_optimizer_step_post_hook")),),
     "scheduler": (("torch.optim.lr_scheduler", on_method, ("scheduler", "LRScheduler")),),
-    "scheduler-step": (("torch.optim.lr_scheduler", schedule_steps, ()),),
+    "scheduler-step": (("torch.optim.lr_scheduler", on_write, ("scheduler-step", "LRScheduler.step", "_step_count")),),
     "replay": (("torch.cuda.graphs", on_method, ("replay", "CUDAGraph", "replay")),),
     "state-dict": (
         ("torch.distributed.checkpoint.state_dict", on_call, ("state-dict", "_verify_options")),
         ("torch.distributed.fsdp._state_dict_utils", on_call, ("state-dict", "_common_unshard_pre_state_dict_hook")),
     ),
     "scaler": (("torch.amp.grad_scaler", on_method, ("scaler", "GradScaler")),),
-    "autocast": (("torch.amp.autocast_mode", autocasts, ()),),
+    "autocast": (("torch.amp.autocast_mode", on_write, ("autocast", "autocast.__enter__", "prev_fastdtype")),),
     "clip": (("torch.nn.utils.clip_grad", clipping, ()),),
     "save": (("torch.serialization", save, ()),),
     "save-end": (("torch.serialization", save_end, ()),),

@@ -16,15 +16,13 @@ from distdbg.worker.shrunk.stacks import place_modules
 
 
 def start(context: RankContext) -> None:
-    """Where the request of the launch cannot be met, the rank ends: SystemExit."""
-    try:
+    """Meet the request of the launch. Raises SystemExit if it cannot be met."""
+
+    def meet_request() -> None:
         keep, skip = int(os.environ.get("DISTDBG_KEEP_LAYERS") or 0), os.environ.get("DISTDBG_SKIP_ATTENTION", "")
         Shrinking(context, keep, skip, loaded=bool(os.environ.get("DISTDBG_FULL_LOAD"))).start()
-    except Exception as error:
-        because = repr(error)
-    else:
-        return
-    refuse(context, because)
+
+    _call_or_end(context, meet_request)
 
 
 class Shrinking:
@@ -48,17 +46,7 @@ class Shrinking:
 
     def _or_end(self, put: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         """A rank that cannot do it (another version on its node) must not train beside others that can."""
-
-        def tried(module: ModuleType) -> None:
-            try:
-                put(module)
-            except Exception as error:
-                because = repr(error)
-            else:
-                return
-            refuse(self._context, because)
-
-        return tried
+        return lambda module: _call_or_end(self._context, lambda: put(module))
 
     def _transformers(self, module: ModuleType) -> None:
         if self._keep is not None:
@@ -104,11 +92,15 @@ class Shrinking:
             write_whole(f"{os.fspath(path)}.shrunk.txt", text, private=False)
 
 
-def refuse(context: RankContext, because: str) -> None:
-    """Raises SystemExit: the script ends before it has begun.
-
-    Call it outside of the handler of the error that it is because of: that error would be told in place of these words.
-    """
+def _call_or_end(context: RankContext, do: Callable[[], None]) -> None:
+    """Call `do`. If it raises, end the script before it has begun: SystemExit."""
+    try:
+        do()
+    except Exception as error:
+        because = repr(error)
+    else:
+        return
+    # outside of the handler: else the error would be printed in place of this message
     context.fact("not-shrunk", error=because)
     raise SystemExit(
         f"distdbg: the model cannot be made smaller in this rank ({because}). Other ranks may be able to, and a job of "

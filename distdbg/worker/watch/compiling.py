@@ -116,8 +116,7 @@ class CompileWatch(logging.Handler):
         precise than the function."""
         first = message.strip().split("\n")[0]
         guard = first_words(re.sub(r"^\d+/\d+: ", "", first).partition("  #")[0].strip(), _MOST_REASON)
-        near = [(m["file"], int(m["line"]), _plain(m["function"])) for m in _STACK.finditer(message)]
-        where = next((place for place in reversed(near) if belongs_to_user(place[0])), function)
+        where = next((site for site in reversed(_sites(message)) if belongs_to_user(site[0])), function)
         # the values differ each time, the guard does not
         key = where, _VALUES.sub("", guard)
         if key in self._recompiles or len(self._recompiles) < _MOST_SITES:
@@ -126,10 +125,7 @@ class CompileWatch(logging.Handler):
             found["gave_up"] = found.get("gave_up", False) or gave_up
 
     def _breaks_at(self, text: str) -> None:
-        stack = [
-            (m["file"], int(m["line"]), _plain(m["function"]))
-            for m in _STACK.finditer(text.partition("Traceback (")[0])
-        ]
+        stack = _sites(text.partition("Traceback (")[0])
         users = [number for number, site in enumerate(stack) if belongs_to_user(site[0])]
         if any(site[0].endswith(_LEAVES_BY_ITSELF) for site in stack[users[-1] + 1 if users else 0 :]):
             return
@@ -195,6 +191,11 @@ def _newest(payload: object) -> str:
     if isinstance(payload, list):
         payload = payload[0] if payload else ""
     return str(payload)
+
+
+def _sites(text: str) -> list[Site]:
+    """The frames of a stack in a message of torch, the innermost last."""
+    return [(m["file"], int(m["line"]), _plain(m["function"])) for m in _STACK.finditer(text)]
 
 
 def _plain(name: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.models import weak
+from distdbg.worker.models import sampler_of, weak
 from distdbg.worker.user_code import Where
 
 #: Loaders that are remembered; the oldest are forgotten.
@@ -51,12 +51,12 @@ class PassGuard(Guard):
 
     def now_of(self, iterator: Any) -> LoaderPass | None:
         """The present pass, where it is this iterator's and observed."""
-        sampler = getattr(iterator, "_index_sampler", None)
+        sampler = sampler_of(iterator)
         return self._now if self._now is not None and self._now.of() is sampler else None
 
     def _pass_begins(self, iterator: Any) -> None:
         self._close()
-        sampler = getattr(iterator, "_index_sampler", None)
+        sampler = sampler_of(iterator)
         reference = weak(sampler)
         if self.passes_end(_MOST_PASSES, "pass") or reference is None:
             return
@@ -90,7 +90,7 @@ class PassGuard(Guard):
 
 def samplers_of(iterator: Any) -> Iterator[Any]:
     """The iterator's sampler, and those inside it: a batch sampler has one, and frameworks wrap them."""
-    sampler = getattr(iterator, "_index_sampler", None)
+    sampler = sampler_of(iterator)
     for _ in range(6):
         if sampler is None:
             return

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from distdbg.protocol.names import MODULE_WRAPPERS
 from distdbg.worker.guards.shared.base import Guard, parameter_groups
 from distdbg.worker.models import is_fsdp2
 
 #: Classes whose children are layers in a row.
-CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
+_CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
 #: Smaller models, by their parameters, fit wherever they are: what is gathered at once does not matter.
 LARGE = 10_000_000
-_WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
 class Unit:
@@ -53,6 +53,13 @@ class UnitsGuard(Guard):
             self.judge(module, units_of(module))
 
 
+def containers_of(module: Any) -> Iterator[tuple[str, Any]]:
+    """(path, module) of each list, dict and sequence of layers. FSDP2 puts a class before each."""
+    for path, inner in module.named_modules():
+        if _CONTAINERS & {cls.__name__ for cls in type(inner).__mro__}:
+            yield path, inner
+
+
 def units_of(module: Any) -> list[Unit]:
     """Units with parameters; empty for other modules. The states of FSDP2 know each other."""
     if is_fsdp2(module):
@@ -77,7 +84,9 @@ def holds_unreduced(module: Any) -> bool:
 
 def kind_of(module: Any) -> str:
     """The script's class of a layer, inside the wrappers of FSDP, checkpointing and torch.compile."""
-    while (inner := next((getattr(module, name) for name in _WRAPPED if name in module._modules), None)) is not None:
+    while (
+        inner := next((getattr(module, name) for name in MODULE_WRAPPERS if name in module._modules), None)
+    ) is not None:
         module = inner
     classes = [cls.__name__ for cls in type(module).__mro__]
     return classes[classes.index("FSDPModule") + 1] if "FSDPModule" in classes else classes[0]
