@@ -30,13 +30,13 @@ class Budget:
 
 BUDGETS = {
     "launch": Budget(14_620, 12_500),
-    "evidence": Budget(13_030, 11_000),
-    "diagnosis": Budget(13_200, 10_000),
+    "evidence": Budget(12_960, 11_000),
+    "diagnosis": Budget(13_180, 10_000),
     "worker": Budget(11_550, 9_500),
     "shrink": Budget(10_367, 7_500),
     "lint": Budget(8_660, 6_000),
-    "collect": Budget(7_500, 6_500),
-    "report": Budget(4_840, 4_300),
+    "collect": Budget(7_480, 6_500),
+    "report": Budget(4_770, 4_300),
     "cli": Budget(4_270, 3_700),
     "rehearse": Budget(1_140, 900),
     "others": Budget(6_980, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),

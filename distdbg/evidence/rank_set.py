@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from distdbg.model import fold_ranks
+
 _ONES = re.compile("1+")
 #: Characters of a list of ranks in a sentence; a longer list is cut.
 _MOST_CHARACTERS = 36
@@ -30,11 +32,10 @@ class RankSet:
 
     def text(self, most: int = 0) -> str:
         """`0-3,7`; with `most`, no longer than so many characters: `0-3,7,… (+12)` counts the ranks left out."""
-        parts = [str(a) if a == b else f"{a}-{b}" for a, b in self.spans()]
-        whole = ",".join(parts)
+        whole = fold_ranks(self)
         if not most or len(whole) <= most:
             return whole
-        kept = whole[: max(1, most - 9)].rpartition(",")[0] or parts[0]
+        kept = whole[: max(1, most - 9)].rpartition(",")[0] or whole.partition(",")[0]
         shown = sum(b - a + 1 for a, b in list(self.spans())[: kept.count(",") + 1])
         return f"{kept},…(+{len(self) - shown})" if shown < len(self) else kept
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.exit_status import exit_status, implausible
-from distdbg.evidence.host.course import RankLook
-from distdbg.evidence.host.gpus import GpuCourse
+from distdbg.evidence.host.gpus import GpuCourse, RankLook
 from distdbg.evidence.jsonl import integer, number, ranks, text
 from distdbg.evidence.jsonl import rank as rank_number
 from distdbg.evidence.logs.nccl import read_nccl_log

@@ -16,8 +16,7 @@ if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, a
     from collections.abc import Mapping
 
     from distdbg.evidence.dump import Dump, RankDump
-    from distdbg.evidence.host.course import RankLook
-    from distdbg.evidence.host.gpus import GpuCourse
+    from distdbg.evidence.host.gpus import GpuCourse, RankLook
     from distdbg.evidence.host.node_clocks import ClockOffset
     from distdbg.evidence.host.preflight import Preflight
     from distdbg.evidence.launcher import Launcher

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from distdbg.diagnosis.timeline.groups import group_title
-from distdbg.evidence.memory.device_peak import device_peak
+from distdbg.evidence.memory.growth import device_peak
 from distdbg.evidence.recorder.schedule import Enqueued
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import grouped

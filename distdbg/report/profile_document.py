@@ -8,7 +8,7 @@ from typing import Any
 
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.trace.gpu_window import Watched
+from distdbg.evidence.trace.device import Watched
 from distdbg.evidence.trace.phases import PARTS
 from distdbg.evidence.trace.profile import CostlyPlace, ProfileRow, RankProfile
 from distdbg.model import Unknown

@@ -33,8 +33,7 @@ from distdbg.report.document import (
 )
 from distdbg.report.logs_document import logs_json, logs_sections
 from distdbg.report.page.course import Course, course
-from distdbg.report.page.step_boxes import step_boxes
-from distdbg.report.page.timeline import FOLD_ABOVE, TimelineSpan, timeline
+from distdbg.report.page.timeline import FOLD_ABOVE, TimelineSpan, step_boxes, timeline
 from distdbg.report.profile_document import profile_sections
 from distdbg.wording import counted, duration
 

@@ -16,9 +16,8 @@ from distdbg.report.page.flame import WIDTH, flame
 from distdbg.report.page.picture_page import picture_values
 from distdbg.report.page.renderer import environment
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
-from distdbg.report.text.picture_text import picture_lines
 from distdbg.report.text.screen import Screen, cells
-from distdbg.report.text.tree_text import tree_text
+from distdbg.report.text.tree_text import picture_lines, tree_text
 from tests.made_dump import SLEEPS, WAITS, frame, made_dump, rank_dump, recorder, tree_of
 
 HOSTILE = "\x1b[31m</title></svg><script>alert(1)</script>\u202e{{ 7*7 }} & \"'"

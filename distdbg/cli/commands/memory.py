@@ -77,7 +77,7 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     from distdbg.collect.runs.explaining import is_run
     from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.collect.runs.run_snapshots import host_snapshots
-    from distdbg.report.text.memory_run_text import run_text
+    from distdbg.report.text.memory_text import run_text
     from distdbg.rundir import RunDir
 
     if len(what) != 1 or not (what[0].is_dir() and is_run(what[0])):
@@ -214,7 +214,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     from distdbg.evidence.memory.diff import difference
     from distdbg.model import Report
     from distdbg.report.json_form import as_json as plain
-    from distdbg.report.memory_json import diff_plain
+    from distdbg.report.memory_report import diff_plain
     from distdbg.report.text.memory_text import diff_lines
 
     if b is None:

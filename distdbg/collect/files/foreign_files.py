@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from distdbg.collect.files.bounded_read import LineReader, read_bytes, read_whole, size_of
-from distdbg.collect.files.foreign_kinds import kind_of
-from distdbg.collect.files.log_text import STDIN, LogText
+from distdbg.collect.files.log_text import STDIN, LogText, kind_of
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.collect.runs.dump_evidence import evidence_of
 from distdbg.evidence import jsonl
@@ -29,8 +28,7 @@ from distdbg.evidence.native_frames import outermost_wait
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.reading import read_recorder
 from distdbg.evidence.run import UNKNOWN_RANK, NodeRecord, RankRecord, RunEvidence
-from distdbg.evidence.stacks.debug_server_text import RankAnswer, has_rank_answers, read_rank_answers
-from distdbg.evidence.stacks.stack_texts import stack_reader
+from distdbg.evidence.stacks.stack_texts import RankAnswer, has_rank_answers, read_rank_answers, stack_reader
 from distdbg.evidence.stacks.threads import Frame, Thread, judged_thread, read_threads
 from distdbg.model import Unknown
 from distdbg.protocol.dump import ProcessState

@@ -9,13 +9,19 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended, why_not_started
 from distdbg.collect.files.recorder_child import MOST_CPU_S
 from distdbg.evidence import jsonl
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.logs.watchdog import Watchdogs
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.packed import Unpacker
+from distdbg.evidence.recorder.watchdog_dump import join_recorders
+from distdbg.evidence.run import RankRecord
+from distdbg.model import Unknown
 
 #: Bytes of an answer: a million entries take 21 MiB, the signatures of 2,000 entries less than 1 MiB.
 _MOST_ANSWER = 64 << 20
@@ -119,3 +125,26 @@ class RecorderReader:
         if not data or len(self._buffer) > _MOST_ANSWER:
             raise EOFError
         self._buffer += data
+
+
+def add_watchdog_recorders(
+    dump: Dump | None, records: Sequence[RankRecord], files: Mapping[int, tuple[Path, str]]
+) -> tuple[Dump | None, list[Unknown]]:
+    """`files` are each rank's recorder and its name in citations, where there is one. Never raises for bad content."""
+    signatures = dump.signatures if dump is not None else Signatures()
+    left: dict[int, tuple[RecorderLog, str]] = {}
+    unknown: list[Unknown] = []
+    with RecorderReader(signatures) as reader:
+        for rank, (path, name) in files.items():
+            try:
+                left[rank] = reader.read(path), name
+            except RecorderUnreadable as error:  # noqa: PERF203 -- one bad file
+                unknown.append(Unknown(name, str(error), decisive=True))
+    watchdogs = Watchdogs()
+    for record in records:
+        watchdogs.read(record.stderr_tail.split("\n"), record.rank, record.stderr_path)
+    for rank, log in watchdogs.recorders(signatures, operations=not left).items():
+        left.setdefault(rank, (log, watchdogs.paths[rank]))
+    if not left:
+        return dump, unknown
+    return join_recorders(dump, left, records, Dump("", signatures=signatures)), unknown

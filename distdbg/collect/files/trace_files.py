@@ -22,8 +22,8 @@ from distdbg.collect.files.folder_files import FolderFiles, nothing_read
 from distdbg.errors import NothingToAnalyse
 from distdbg.evidence.jsonl import number, whole
 from distdbg.evidence.logs.rank_names import rank_that_is_said
+from distdbg.evidence.trace.device import NEAR_S, watched
 from distdbg.evidence.trace.events import ProfileTrace
-from distdbg.evidence.trace.gpu_window import NEAR_S, watched
 from distdbg.evidence.trace.lines import lines_of
 from distdbg.evidence.trace.phases import processes
 from distdbg.evidence.trace.places import TracePlace

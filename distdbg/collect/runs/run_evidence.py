@@ -13,14 +13,13 @@ from typing import Any
 
 from distdbg.collect.files.bounded_read import is_binary, read_end, read_spread, read_whole
 from distdbg.collect.files.foreign_files import ForeignFiles
+from distdbg.collect.files.recorder_files import add_watchdog_recorders
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.collect.runs.known_secrets import known_secrets
 from distdbg.collect.runs.launcher_process import find_launcher
-from distdbg.collect.runs.watchdog_recorders import add_watchdog_recorders
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
-from distdbg.evidence.host.course import courses
-from distdbg.evidence.host.gpus import gpu_courses
+from distdbg.evidence.host.gpus import courses, gpu_courses
 from distdbg.evidence.host.node_clocks import clock_offsets, shift_lines, shift_rank_dump, shift_record
 from distdbg.evidence.launcher import (
     Events,
@@ -32,7 +31,7 @@ from distdbg.evidence.launcher import (
 )
 from distdbg.evidence.logs.tail import Tail
 from distdbg.evidence.memory.growth import node_memory
-from distdbg.evidence.own_failures import own_failures
+from distdbg.evidence.own_failures import missing_profiles, own_failures
 from distdbg.evidence.records import (
     RankTexts,
     beyond_bounds,
@@ -43,7 +42,6 @@ from distdbg.evidence.records import (
     unknown_exits,
 )
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.evidence.trace.requested import missing_profiles
 from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, Unknown
 from distdbg.protocol import chosen_ranks

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from distdbg.evidence.logs.kernel import memory_kills
 from distdbg.evidence.memory.answer import gib
-from distdbg.evidence.memory.children import Child
+from distdbg.evidence.memory.growth import Child
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation
 from distdbg.protocol.agent_events import Kernel

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import gib
-from distdbg.evidence.memory.children import Child
-from distdbg.evidence.memory.growth import FEWEST, MIB, Growth, Point, growth
+from distdbg.evidence.memory.growth import Child, Growth, Point, growth
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation, grouped
-
-#: Less growth than this is not reported, at any slope: on the host, and on a device.
-LEAST, SHARE = 24 * MIB, 0.04
-LEAST_ON_DEVICE, SHARE_ON_DEVICE = 64 * MIB, 0.03
-#: Steps need more and more where what they give back at their end grows as evenly: by at least this share of what is
-#: kept, and of itself.
-_SWELLS, _SWELLS_ITSELF = 0.05, 0.25
-#: What grows was asked for before where less than this share of it was asked for meanwhile.
-_ASKED = 0.4
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ def device_growing(rank: RankRecord) -> Growing | None:
     if rank.memory is None:
         return None
     points = on_device(rank)
-    trend = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
+    trend = growth([(p.step, p.standing or 0, p.epochs) for p in points], *thresholds.DEVICE)
     if trend is None:
         return None
     path = f"{rank.memory.path}/memory.jsonl"
@@ -84,6 +75,12 @@ def device_growing(rank: RankRecord) -> Growing | None:
 
 def on_device(rank: RankRecord) -> list[Point]:
     return [p for p in (rank.memory.points if rank.memory else ()) if p.reserved is not None]
+
+
+def full_at(points: Sequence[Point], slope: float) -> str:
+    """The end of a sentence: the step at which the device is full; empty if that is not known."""
+    step = full_step(points, slope)
+    return "" if step is None else f": it would be full at about step {step:,}"
 
 
 def full_step(points: Sequence[Point], slope: float) -> int | None:
@@ -118,9 +115,9 @@ def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
     """The growth of a rank's own memory, with the step at the node's last look. Uses the rank's own lines where there
     are enough, else its agent's."""
     points, path = node.memory.points.get(rank.rank, ()), node.memory.path
-    if rank.memory and len(rank.memory.points) >= FEWEST:
+    if rank.memory and len(rank.memory.points) >= thresholds.FEWEST_POINTS:
         points, path = rank.memory.points, f"{rank.memory.path}/memory.jsonl"
-    trend = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
+    trend = growth([(p.step, p.anon, p.epochs) for p in points], *thresholds.HOST)
     if trend is not None:
         swells = _swells([(p.step, p.within or 0, p.epochs) for p in points], trend)
         step = node.memory.steps.get(rank.rank, points[-1].step)
@@ -128,7 +125,7 @@ def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
 
 
 def _swells(within: Sequence[tuple[int, int, int]], trend: Growth) -> bool:
-    return growth(within, int(_SWELLS * trend.total), _SWELLS_ITSELF) is not None
+    return growth(within, int(thresholds.SWELLS * trend.total), thresholds.SWELLS_ITSELF) is not None
 
 
 def _filled_at(points: Sequence[Point], trend: Growth) -> int | None:
@@ -140,7 +137,7 @@ def _filled_at(points: Sequence[Point], trend: Growth) -> int | None:
     last, third = points[-1], len(asked) // 3
     if not third or last.asked is None:
         return None
-    if min(asked[-third:]) - min(asked[:third]) >= _ASKED * trend.total:
+    if min(asked[-third:]) - min(asked[:third]) >= thresholds.REQUESTED * trend.total:
         return None
     return last.step + int(max(0, last.asked - last.anon) / trend.slope)
 
@@ -151,7 +148,13 @@ def _children(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int
     mine = node.memory.children.get(rank.rank, ())
     looks = [child.points[-1][0] for child in mine] + [p.step for p in node.memory.points.get(rank.rank, ())[-1:]]
     for child in mine:
-        trend = growth(child.points, LEAST, SHARE)
+        trend = growth(child.points, *thresholds.HOST)
         if trend is not None:
             step = child.points[-1][0]
             yield Growing(rank, trend, None, "", node.memory.path, child), step if step == max(looks) else None
+
+
+def trend_citation(rank: RankRecord, trend: Growth, column: str) -> tuple[Citation]:
+    path = f"{rank.memory.path}/memory.jsonl" if rank.memory else ""
+    levels = " -> ".join(map(gib, trend.levels))
+    return (Citation(path, None, f"{column}, steps {trend.first} to {trend.last}", levels),)

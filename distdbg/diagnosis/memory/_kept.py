@@ -1,4 +1,4 @@
-"""Find containers of a script that keep more with every step, from the counts of the ranks."""
+"""Find what ranks keep more of with every step: containers, which the ranks count, and memory of their GPUs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from dataclasses import dataclass, replace
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.memory._growing import Growing, device_growing, ends_by_itself, growing
+from distdbg.diagnosis.memory._growing import (
+    Growing,
+    device_growing,
+    ends_by_itself,
+    full_at,
+    growing,
+    on_device,
+    trend_citation,
+)
 from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, grouped
 from distdbg.wording import plural
 
-_MOST = 5
-#: What holds so much of what a memory grows by is the reason, and has its figures. So much less grows, and it is not
-#: there that it is held: shared memory and files are nobody's own.
-_MOST_OF_IT = 0.5
+_MAX_FINDINGS = 5
 
 
 @dataclass(frozen=True)
@@ -87,15 +93,45 @@ def accounts_for(named: Iterable[GrowingContainer], its: Growing, *, device: boo
     if any(one.graph and (one.on_device or not device) for one in mine):
         return True
     size = sum(one.on_device if device else one.slope - one.on_device for one in mine)
-    return _MOST_OF_IT * its.growth.slope <= size <= its.growth.slope / _MOST_OF_IT
+    return thresholds.HELD * its.growth.slope <= size <= its.growth.slope / thresholds.HELD
 
 
 def kept(run: RunEvidence, named: Sequence[GrowingContainer]) -> Iterable[Finding]:
     """A `memory-leak` for each container, with all ranks that have it."""
     same = grouped(((one.file, one.lines, one.name or one.length), one) for one in named)
     ranked = sorted(same.values(), key=lambda group: -max(one.slope for one in group))
-    for group in ranked[:_MOST]:
+    for group in ranked[:_MAX_FINDINGS]:
         yield _finding(run, group)
+
+
+def standing_grows(run: RunEvidence, named: Sequence[GrowingContainer]) -> Iterator[Finding]:
+    """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it."""
+    known = {answer.rank for answer in run.snapshots if answer.leaks}
+    for rank, one in kept_on_device(run):
+        if rank.rank in known or accounts_for(named, one, device=True):
+            continue
+        trend, points = one.growth, on_device(rank)
+        yield build_finding("memory-leak", (rank.rank,),
+            f"rank {rank.rank} keeps {gib(trend.stair or trend.slope)} more of its GPU with every "
+            f"{'epoch' if trend.stair else 'step'}{full_at(points, trend.slope)}",
+            f"At the ends of steps it had {gib(trend.levels[0])} allocated at step {trend.first}, "
+            f"{gib(trend.levels[-1])} at step {trend.last}.",
+            remedy="See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
+            confidence="likely" if one.certain else "possible", step=trend.last,
+            evidence=trend_citation(rank, trend, "MA"),
+        )  # fmt: skip
+
+
+def kept_on_device(run: RunEvidence) -> Iterator[tuple[RankRecord, Growing]]:
+    """Ranks whose allocated memory grows from step to step, but for what fills a container that has an end.
+
+    Within the first epoch, or where each step needs more than the one before, only where the device would be full soon.
+    """
+    filling = fills(run)
+    for rank in run.ranks:
+        one = device_growing(rank)
+        if one is not None and (one.lasts or one.soon) and not accounts_for(filling, one, device=True):
+            yield rank, one
 
 
 def _counted(rank: RankRecord) -> Iterator[GrowingContainer]:

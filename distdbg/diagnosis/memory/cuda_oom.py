@@ -9,7 +9,7 @@ from dataclasses import replace
 from distdbg.diagnosis.failures.findings import failure_findings
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.memory._on_device import kept_on_device
+from distdbg.diagnosis.memory._kept import kept_on_device
 from distdbg.diagnosis.memory._snapshots import LOWERS, holders_words, kinds_words, stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds

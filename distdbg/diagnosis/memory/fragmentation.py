@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.memory._on_device import full_at, reserved_grows
+from distdbg.diagnosis.memory._growing import full_at, on_device, trend_citation
 from distdbg.diagnosis.memory._snapshots import alike, kinds_words
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import MemoryAnswer, gib, warm_up
-from distdbg.evidence.memory.growth import Point
+from distdbg.evidence.memory.growth import Point, growth
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding
 
@@ -20,7 +20,7 @@ _MOST_NAMED, _WORTH_NAMING = 3, 0.1
 
 @rule("fragmentation", needs=("rank.memory", "snapshots"))
 def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
-    yield from reserved_grows(evidence)
+    yield from _find_reserved_growth(evidence)
     full_of_holes: list[MemoryAnswer] = []
     for answer in evidence.snapshots:
         if answer.oom is not None and answer.oom.verdict == "fragmented":
@@ -37,6 +37,28 @@ def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
             full_of_holes.append(answer)
     for answer, who, ranks in alike(full_of_holes, _figures):
         yield _at_peak(answer, who, ranks)
+
+
+def _find_reserved_growth(run: RunEvidence) -> Iterator[Finding]:
+    """`fragmentation`: reserved grows, and the highest that a step uses does not."""
+    for rank in run.ranks:
+        points = on_device(rank)
+        trend = growth([(p.step, p.reserved or 0, p.epochs) for p in points], *thresholds.DEVICE)
+        if trend is None:
+            continue
+        # By the peak within a backward too, which may rise with the sequence's length while all phases end as before.
+        used = [p.peak or p.allocated or 0 for p in points if p.step >= trend.first]
+        third = max(1, len(used) // 3)
+        if max(used[-third:]) - max(used[:third]) > thresholds.FLAT * trend.total:
+            continue
+        yield build_finding("fragmentation", (rank.rank,),
+            f"rank {rank.rank} reserves {gib(trend.slope)} more of its GPU with every step, for the same use"
+            + full_at(points, trend.slope),
+            f"torch held {gib(trend.levels[0])} at step {trend.first}, {gib(trend.levels[-1])} at step {trend.last}; "
+            "the highest use of a step stayed the same: new requests do not fit into the holes.",
+            remedy="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes.",
+            step=trend.last, evidence=trend_citation(rank, trend, "CA"),
+        )  # fmt: skip
 
 
 def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.memory._kept import keeps, kept
-from distdbg.diagnosis.memory._on_device import full_at, standing_grows
+from distdbg.diagnosis.memory._growing import full_at
+from distdbg.diagnosis.memory._kept import keeps, kept, standing_grows
 from distdbg.diagnosis.memory._snapshots import stack_citation
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.frames import FORWARD, OPTIMIZER

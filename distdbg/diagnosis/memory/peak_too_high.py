@@ -12,7 +12,7 @@ from distdbg.diagnosis.memory._snapshots import alike, holders_words, kinds_word
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
-from distdbg.evidence.memory.device_peak import device_peak
+from distdbg.evidence.memory.growth import device_peak
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding
 

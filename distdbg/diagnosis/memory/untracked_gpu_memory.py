@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.finding import build_finding
-from distdbg.diagnosis.memory._on_device import full_at
+from distdbg.diagnosis.memory._growing import full_at
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import OtherProcess
+from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import gib
-from distdbg.evidence.memory.growth import MIB, Growth, growth
+from distdbg.evidence.memory.growth import Growth, growth
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, fold_ranks
 
-_LEAST, _PART = 128 * MIB, 0.05
 #: An unusually large share of the device, at this many looks in a row.
 _LARGE, _LOOKS = 0.25, 3
 
@@ -29,7 +29,7 @@ def untracked_gpu_memory(run: RunEvidence) -> Iterable[Finding]:
             for p in (rank.memory.points if rank.memory else ())
             if p.used is not None and p.reserved is not None and p.total
         ]
-        trend = growth([(step, size, epochs) for step, size, epochs, _ in found], _LEAST, _PART)
+        trend = growth([(step, size, epochs) for step, size, epochs, _ in found], *thresholds.UNTRACKED)
         if trend is not None:
             yield _grows(run, rank, trend)
         elif len(found) >= _LOOKS and all(size >= _LARGE * total for _, size, _, total in found[-_LOOKS:]):

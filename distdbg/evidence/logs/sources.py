@@ -16,8 +16,8 @@ from distdbg.evidence.logs.candidates import RawLine, is_progress
 from distdbg.evidence.logs.nccl import process_in_nccl_line, rank_in_nccl_log
 from distdbg.evidence.logs.prefixes import NO_FACTS, LineFacts, strip
 from distdbg.evidence.logs.rank_names import NameFacts
-from distdbg.evidence.logs.unknown_prefixes import unknown_forms, without
 from distdbg.evidence.stacks.tracebacks import HEADER
+from distdbg.model import MOST_RANKS
 
 #: By them a task of Slurm or MPI is a node's torchrun and no rank.
 _TORCHRUN = re.compile(
@@ -87,7 +87,7 @@ def parsed_lines(raw: Iterable[RawLine], local_rank: int | None = None) -> list[
     forms = unknown_forms(text for _, text, _ in stripped)
     found: list[ParsedLine] = []
     for number, with_prefix, known in stripped:
-        text, facts = without(with_prefix, known, forms)
+        text, facts = strip_unknown_prefix(with_prefix, known, forms)
         if local_rank is not None and facts.local_rank is None:
             facts = replace(facts, local_rank=local_rank)
         found += (ParsedLine(number, _margined(part), facts) for part in text.split("\n"))
@@ -201,3 +201,63 @@ def ranks_of_ray(lines: Sequence[ParsedLine]) -> dict[tuple[str, int], int]:
     ranks = {(found["host"], int(found["pid"])): int(found["rank"]) for found in workers}
     hosts = Counter(pid for _, pid in ranks)
     return ranks | {("", pid): rank for (_, pid), rank in ranks.items() if hosts[pid] == 1}
+
+
+# Prefixes that the table does not know are learned: Python prints `Traceback (most recent call last):` at the beginning
+# of a line, so a logger or a launcher wrote what precedes it, and it precedes the following lines with other digits.
+
+#: Characters of a learned prefix, and learned prefixes of one log.
+_MAX_PREFIX_LENGTH, _MAX_PREFIX_FORMS = 160, 20
+_DIGITS = re.compile(r"\d+")
+_RANK = re.compile(r"(?:\b([A-Za-z]+)[ ._-])?(?<![A-Za-z_])rank[\"']?[ :=_#]{0,3}(\d{1,7})\b", re.IGNORECASE)
+#: Words before `rank` that mean the rank in a part of the job.
+_OF_A_PART = {
+    "local", "node", "group", "machine", "tp", "pp", "dp", "cp", "ep", "sp", "mp", "tensor", "pipeline", "data",
+    "expert", "context", "sequence", "model", "stage", "replica", "sub", "shard",
+}  # fmt: skip
+_HOST = re.compile(r"([A-Za-z][\w.-]{0,100}): $")
+_PID = re.compile(r"\bpid[\"']?[ :=_#]{0,2}(\d{1,9})\b", re.IGNORECASE)
+
+
+def unknown_forms(texts: Iterable[str]) -> list[re.Pattern[str]]:
+    """Of the lines of one log: a pattern for each prefix that stood before a traceback and before the line below it."""
+    found: dict[str, re.Pattern[str]] = {}
+    expected: list[re.Pattern[str]] = []
+    for text in texts:
+        for form in expected:
+            if form.match(text):
+                found.setdefault(form.pattern, form)
+        expected = (
+            [_form(text[:at])] if 0 < (at := text.find(HEADER)) <= _MAX_PREFIX_LENGTH and text[:at].strip() else []
+        )
+        if len(found) >= _MAX_PREFIX_FORMS:
+            break
+    return list(found.values())
+
+
+def _form(prefix: str) -> re.Pattern[str]:
+    """The same with other digits."""
+    return re.compile(r"\d+".join(re.escape(piece) for piece in _DIGITS.split(prefix)))
+
+
+def strip_unknown_prefix(text: str, facts: LineFacts, forms: Iterable[re.Pattern[str]]) -> tuple[str, LineFacts]:
+    """The line without a prefix of these forms; a traceback's head without anything before it."""
+    end = next((match.end() for form in forms if (match := form.match(text))), 0)
+    if not end and 0 < (at := text.find(HEADER)) <= _MAX_PREFIX_LENGTH and not text[:at].isspace():
+        end = at
+    return (text[end:], _with_facts(facts, text[:end])) if end else (text, facts)
+
+
+def _with_facts(facts: LineFacts, prefix: str) -> LineFacts:
+    rank, pid, host = _rank(prefix), _PID.search(prefix), _HOST.match(prefix)
+    return replace(
+        facts,
+        host=host[1] if not facts.host and host is not None and rank is None else facts.host,
+        rank=rank if facts.rank is None else facts.rank,
+        pid=int(pid[1]) if facts.pid is None and pid is not None else facts.pid,
+    )
+
+
+def _rank(prefix: str) -> int | None:
+    said = [int(found[2]) for found in _RANK.finditer(prefix) if (found[1] or "").lower() not in _OF_A_PART]
+    return said[0] if len(said) == 1 and said[0] < MOST_RANKS else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
+from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import (
     Columns,
+    Leak,
     MemoryAnswer,
     Moment,
     OomVerdict,
@@ -16,12 +21,11 @@ from distdbg.evidence.memory.answer import (
 )
 from distdbg.evidence.memory.digest import Digest, window
 from distdbg.evidence.memory.expandable import reserved_if_expandable
-from distdbg.evidence.memory.leaks import leaks, thinned
-from distdbg.evidence.memory.levels import MOST_HOLDERS, highest_between, levels, moment, seconds_at, steps
+from distdbg.evidence.memory.growth import rises_evenly
+from distdbg.evidence.memory.levels import MOST_HOLDERS, Levels, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory.oom import out_of_memory
-from distdbg.evidence.memory.segments import asked_for, inside_segments, kept_open, standing_empty
 from distdbg.evidence.memory.stacks import AllocationStack, place
-from distdbg.evidence.memory.trace import MemoryTrace, read_snapshot
+from distdbg.evidence.memory.trace import MemoryTrace, Segment, living_at, read_snapshot
 
 _MOST_PHASES = 400
 
@@ -141,3 +145,156 @@ def _info(group: AllocationStack) -> StackInfo:
         line=own[1] if own else 0,
         inner=place(group.frames[0]) if own and group.frames[0] != own else "",
     )
+
+
+#: each segment at the trace's end, with the bytes in it by stack
+Inside = list[tuple[Segment, dict[int, int]]]
+_GROW = ("segment_alloc", "segment_map")
+_MAX_SEGMENT_STACKS = 5
+
+
+def asked_for(trace: MemoryTrace, after: int) -> tuple[SegmentsOf, ...]:
+    """The segments that the device was asked for after an event, by stack, most bytes first."""
+    return _rank_segments((r.group, r.size) for r in trace.rare if r.action in _GROW and r.at > after)
+
+
+def inside_segments(trace: MemoryTrace) -> Inside:
+    segments = sorted(trace.segments, key=lambda s: s.address)
+    starts = [segment.address for segment in segments]
+    inside: list[dict[int, int]] = [{} for _ in segments]
+    for n in living_at(trace, trace.events - 1):
+        place = bisect_right(starts, trace.address[n]) - 1
+        if place >= 0 and trace.address[n] < starts[place] + segments[place].size:
+            by_group = inside[place]
+            by_group[trace.group[n]] = by_group.get(trace.group[n], 0) + trace.size[n]
+    return list(zip(segments, inside, strict=True))
+
+
+def kept_open(inside: Inside) -> tuple[SegmentsOf, ...]:
+    """By stack, most bytes first: the free parts of segments that could be given back but for its blocks, at the end.
+
+    Of an expandable segment any free page can. A hole that several stacks keep open counts for the one that has most
+    in its segment.
+    """
+    found = []
+    for segment, by_group in inside:
+        used = sum(by_group.values())
+        if by_group and used < thresholds.MOSTLY_HOLE * segment.size and not segment.expandable:
+            found.append((max(by_group, key=lambda group: by_group[group]), segment.size - used))
+    return _rank_segments(found)
+
+
+def standing_empty(inside: Inside) -> int:
+    """Bytes in segments that torch gives back before it lets a request fail, at the end: of whole ones in which
+    nothing is, and of the free parts of expandable ones."""
+    return sum(
+        segment.size - sum(by_group.values()) for segment, by_group in inside if segment.expandable or not by_group
+    )
+
+
+def _rank_segments(found: Iterable[tuple[int, int]]) -> tuple[SegmentsOf, ...]:
+    totals: dict[int, Sequence[int]] = {}
+    for group, size in found:
+        bytes_, count = totals.get(group, (0, 0))
+        totals[group] = bytes_ + size, count + 1
+    order = sorted(totals, key=lambda group: -totals[group][0])[:_MAX_SEGMENT_STACKS]
+    return tuple(SegmentsOf(group, *totals[group]) for group in order)
+
+
+_MOST_POINTS = 512
+_MOST_LEAKS = 20
+
+
+def leaks(trace: MemoryTrace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak, ...], str]:
+    """Ranked by how fast they grow; or why nothing can be said."""
+    if not ends:
+        return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
+    bounds = thinned(ends)
+    warm = warm_up(len(bounds))
+    if len(bounds) - warm < thresholds.LEAK_STEPS:
+        return (), f"the trace has {len(bounds)} steps: a trend needs {thresholds.LEAK_STEPS} after the first"
+    worth = max(thresholds.LEAK_BYTES, int(levels.active_after(levels.peak) * thresholds.LEAK_SHARE))
+    steps_a_point = len(ends) / len(bounds)
+    # the peak of each stretch between two boundaries, above what is allocated at its end
+    highest = zip(highest_between(levels, bounds), bounds, strict=True)
+    passing = _rise([most - levels.active_after(bound) for most, bound in highest][warm:])
+    found: list[Leak] = []
+    longer: list[tuple[int, int]] = []
+    for group, points, count, most in _series(trace, bounds):
+        grown = points[-1] - points[warm]
+        if grown >= worth and grows(points[warm:]):
+            if most <= thresholds.ANEW and passing >= thresholds.IN_PASSING * _rise(points[warm:]):
+                longer.append((grown, group))
+                continue
+            slope = grown / ((len(points) - 1 - warm) * steps_a_point)
+            found.append(Leak(group, slope, grown, count, tuple(points)))
+    ranked = tuple(sorted(found, key=lambda leak: -leak.slope)[:_MOST_LEAKS])
+    return ranked, _longer(trace, [group for _, group in sorted(longer, reverse=True)]) if longer and not ranked else ""
+
+
+def _rise(points: Sequence[int]) -> float:
+    third = max(1, len(points) // 3)
+    return (sum(points[-third:]) - sum(points[:third])) / third
+
+
+def _longer(trace: MemoryTrace, groups: Sequence[int]) -> str:
+    label = trace.stacks.groups[groups[0]].label
+    more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
+    return (
+        f"what {label}{more} makes anew in each step becomes larger, and so does what a step needs beside it: longer "
+        "inputs do that, and a tensor that is made longer with each step"
+    )
+
+
+def thinned(ends: Sequence[int]) -> list[int]:
+    """At most so many of them, evenly."""
+    if len(ends) <= _MOST_POINTS:
+        return list(ends)
+    return [ends[(n + 1) * len(ends) // _MOST_POINTS - 1] for n in range(_MOST_POINTS)]
+
+
+def grows(points: Sequence[int]) -> bool:
+    """Whether the points rise in each third, in several places, and hardly ever fall."""
+    third = max(1, len(points) // 3)
+    means = [sum(part) / len(part) for part in (points[:third], points[third : 2 * third], points[2 * third :]) if part]
+    rises = sum(b > a for a, b in pairwise(points))
+    fallen = sum(a - b for a, b in pairwise(points) if a > b)
+    ends = [points[0], points[third], points[2 * third] if 2 * third < len(points) else points[-1], points[-1]]
+    return (
+        all(b > a for a, b in pairwise(means))
+        and rises >= thresholds.LEAK_RISES
+        and fallen <= thresholds.LEAK_GIVEN_BACK * (points[-1] - points[0])
+        and rises_evenly(ends, thresholds.LEAK_EVEN)
+    )
+
+
+def _series(trace: MemoryTrace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int, int]]:
+    """(group, bytes at each boundary, allocations that cross one, and how many any of them crosses) for each stack that
+    holds anything at any."""
+    width = len(bounds)
+    found: dict[int, list[int]] = {}
+    counts: dict[int, int] = {}
+    crossed: dict[int, int] = {}
+    before = _lookup(bounds, trace.events)
+    for birth, death, size, group in zip(trace.birth, trace.death, trace.size, trace.group, strict=True):
+        begin, end = before[birth] if birth >= 0 else 0, before[death]
+        if begin < end:
+            changes = found.get(group)
+            if changes is None:
+                changes = found[group] = [0] * (width + 1)
+            changes[begin] += size
+            changes[end] -= size
+            counts[group] = counts.get(group, 0) + 1
+            if end - begin > crossed.get(group, 0):
+                crossed[group] = end - begin
+    for group, changes in found.items():
+        if group != trace.stacks.before:
+            yield group, list(accumulate(changes[:-1])), counts[group], crossed[group]
+
+
+def _lookup(bounds: Sequence[int], events: int) -> array[int]:
+    """For each event the number of boundaries before it, which is the index of the first boundary after it."""
+    table = array("i", bytes(4 * (events + 2)))
+    for bound in bounds:
+        table[bound + 1] += 1
+    return array("i", accumulate(table))

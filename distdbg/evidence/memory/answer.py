@@ -84,7 +84,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class SegmentsOf:
-    """Bytes and number of the segments that belong to a stack (evidence/memory/segments.py)."""
+    """Bytes and number of the segments that belong to a stack (evidence/memory/analysis.py)."""
 
     stack: int
     bytes: int

@@ -15,21 +15,9 @@ from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import dicts, integer
+from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import gib
-from distdbg.evidence.memory.children import Child, children
 from distdbg.model import grouped
-
-MIB = 1 << 20
-_WARM_UP = 1 / 3
-_PARTS = 6
-FEWEST = 24
-#: Every part's rise is at least this share of their mean, and the second half's of the first half's.
-_EVEN, _GOES_ON = 0.3, 0.7
-#: So many whole epochs after the first, of so many looks. Every rise is at least this share of the largest, and the
-#: second half's of the first half's; the epochs' lowest rise by at least this share of what their last looks do.
-_EPOCHS, _LOOKS, _ALIKE, _AS_MUCH, _LOWEST = 4, 3, 0.75, 0.9, 0.5
-#: Where it began: what it was is on its line, but for this share of what it grew by.
-_ON_THE_LINE = 0.1
 
 
 @dataclass(frozen=True)
@@ -128,45 +116,51 @@ class Growth:
 def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
     """The growth of a series of (step, bytes, epochs), in order. None below `least` bytes or `share` of the first
     level."""
-    return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= FEWEST else None
+    if len(values) < thresholds.FEWEST_POINTS:
+        return None
+    return _by_step(values, least, share) or _by_epoch(values, least, share)
 
 
 def since(values: Sequence[tuple[int, int, int]], trend: Growth) -> int:
     """The step at which it began: before the judged part, as far back as what it was is on the line."""
     begun = trend.first
     for step, size, _ in reversed([value for value in values if value[0] < trend.first]):
-        if abs(size - trend.levels[0] + trend.slope * (trend.first - step)) > _ON_THE_LINE * trend.total:
+        if abs(size - trend.levels[0] + trend.slope * (trend.first - step)) > thresholds.ON_THE_LINE * trend.total:
             break
         begun = step
     return begun
 
 
 def _by_step(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
-    begin = values[0][0] + (values[-1][0] - values[0][0]) * _WARM_UP
+    begin = values[0][0] + (values[-1][0] - values[0][0]) * thresholds.WARM_UP
     kept = [value for value in values if value[0] >= begin]
     lowest = _lowest(kept)
     if lowest is None:
         return None
     levels = [value for value, _ in lowest]
-    rises = [levels[n + 1] - levels[n] for n in range(_PARTS - 1)]
-    total, middle = levels[-1] - levels[0], _PARTS // 2
-    if total < max(least, share * levels[0]) or min(rises) < _EVEN * total / len(rises):
+    total, middle = levels[-1] - levels[0], thresholds.PARTS // 2
+    if total < max(least, share * levels[0]) or not rises_evenly(levels, thresholds.EVEN):
         return None
-    if levels[-1] - levels[middle] < _GOES_ON * (levels[middle - 1] - levels[0]):
+    if levels[-1] - levels[middle] < thresholds.GOES_ON * (levels[middle - 1] - levels[0]):
         return None
     steps = lowest[-1][1] - lowest[0][1]
     epochs = kept[-1][2] - kept[0][2] if kept[-1][2] >= 0 else -1
     return Growth(total / steps, tuple(levels), kept[0][0], kept[-1][0], epochs)
 
 
+def rises_evenly(levels: Sequence[float], share: float) -> bool:
+    """Whether each level exceeds the one before by at least `share` of the mean rise."""
+    return min(b - a for a, b in pairwise(levels)) >= share * (levels[-1] - levels[0]) / (len(levels) - 1)
+
+
 def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | None:
     """The lowest value of each part, and its step: what spikes and sawteeth add is given back."""
-    first, length = kept[0][0], (kept[-1][0] - kept[0][0]) / _PARTS
+    first, length = kept[0][0], (kept[-1][0] - kept[0][0]) / thresholds.PARTS
     if length <= 0:
         return None
-    parts: list[list[tuple[int, int]]] = [[] for _ in range(_PARTS)]
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(thresholds.PARTS)]
     for step, value, _ in kept:
-        parts[min(_PARTS - 1, int((step - first) / length))].append((value, step))
+        parts[min(thresholds.PARTS - 1, int((step - first) / length))].append((value, step))
     return [min(part) for part in parts] if all(len(part) > 1 for part in parts) else None
 
 
@@ -176,7 +170,9 @@ def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) 
     looks = grouped((value[2], value) for value in values)
     *epochs, newest = sorted(looks)[1:] or [-1]
     whole = [looks[epoch] for epoch in epochs]
-    if len(epochs) < _EPOCHS or epochs[-1] - epochs[0] >= len(epochs) or min(map(len, whole)) < _LOOKS:
+    if len(epochs) < thresholds.EPOCHS or min(map(len, whole)) < thresholds.POINTS_OF_EPOCH:
+        return None
+    if epochs[-1] - epochs[0] >= len(epochs):
         return None
     levels = [one[-1][1] for one in whole]
     rises = [after - before for before, after in pairwise(levels)]
@@ -184,11 +180,13 @@ def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) 
     # A last look stands now farther from its epoch's end and now nearer: of what each fills and lets go it sees more.
     chance = median(abs(after - before) for one in whole for (_, before, _), (_, after, _) in pairwise(one))
     lowest = [min(size for _, size, _ in one) for one in (*whole, looks[newest])]
-    if steps <= 0 or total < max(least, share * levels[0], 2 * chance) or lowest[-2] - lowest[0] < _LOWEST * total:
+    if steps <= 0 or total < max(least, share * levels[0], 2 * chance):
         return None
-    if lowest[-1] - lowest[-2] < _LOWEST * total / len(rises):
+    if lowest[-2] - lowest[0] < thresholds.LOWEST * total or (
+        lowest[-1] - lowest[-2] < thresholds.LOWEST * total / len(rises)
+    ):
         return None
-    if min(rises) < _ALIKE * max(rises) or sum(rises[-half:]) < _AS_MUCH * sum(rises[:half]):
+    if min(rises) < thresholds.ALIKE * max(rises) or sum(rises[-half:]) < thresholds.AS_MUCH * sum(rises[:half]):
         return None
     return Growth(total / steps, tuple(levels), whole[0][-1][0], whole[-1][-1][0], len(rises), total / len(rises))
 
@@ -271,3 +269,86 @@ def _headroom(memory: Mapping[str, Any]) -> tuple[int, str] | None:
     if limit is not None and current is not None:
         found.append((max(0, limit - current + (integer(memory, "reclaimable") or 0)), "its control group's limit"))
     return min(found, default=None)
+
+
+#: Of each rank so many processes, the newest: a loader without persistent workers has new ones in each epoch.
+_MAX_CHILDREN = 64
+
+
+@dataclass(frozen=True)
+class Child:
+    """`points` are (the rank's step, bytes that are no file's and not shared, ends of the rank's epochs or -1)."""
+
+    pid: int
+    command: str
+    points: tuple[tuple[int, int, int], ...]
+
+    @property
+    def grown(self) -> int:
+        """Since it was smallest; 0 where that is not worth a word."""
+        least = min(size for _, size, _ in self.points)
+        total = self.points[-1][1] - least
+        return total if total >= max(thresholds.CHILD.bytes, thresholds.CHILD.share * least) else 0
+
+    @property
+    def since(self) -> int:
+        """The step up to which it had not begun to: what it was then is in the first tenth of what it grew by."""
+        least, total = min(size for _, size, _ in self.points), self.grown
+        return max(step for step, size, _ in self.points if size <= least + thresholds.ON_THE_LINE * total)
+
+    @property
+    def who(self) -> str:
+        words = "its loader's worker" if self.command.startswith("pt_data_") else "its child"
+        return f"{words} {self.pid}" + (f" ({self.command})" if self.command and words == "its child" else "")
+
+
+def children(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, tuple[Child, ...]]:
+    """The children of each rank, from lines of metrics.jsonl. Other lines are skipped."""
+    found: dict[int, dict[int, list[tuple[int, int, int]]]] = {}
+    commands: dict[int, str] = {}
+    for _, line in lines:
+        for row in dicts(line.get("ranks")):
+            rank, looks = integer(row, "rank"), row.get("children")
+            for look in looks if rank is not None and isinstance(looks, list) else ():
+                if not (isinstance(look, list) and len(look) == 3 and all(type(n) is int for n in look[:2])):
+                    continue
+                pid, size, command = look
+                commands[pid] = str(command)[:60]
+                of = found.setdefault(rank or 0, {})
+                epochs = integer(row, "epochs")
+                step = integer(row, "step") or 0
+                of.setdefault(pid, []).append((step, size, -1 if epochs is None else epochs))
+    return {
+        rank: tuple(Child(pid, commands[pid], tuple(points)) for pid, points in list(of.items())[-_MAX_CHILDREN:])
+        for rank, of in found.items()
+    }
+
+
+@dataclass(frozen=True)
+class DevicePeak:
+    """`step` is of the first line that has it, `before` of the line before that one, which had less."""
+
+    bytes: int
+    step: int
+    before: int | None
+    #: steps whose lines were read: how many, from where to where
+    steps: int
+    first: int
+    last: int
+
+    @property
+    def when(self) -> str:
+        if self.before is None:
+            return f"by step {self.step}"
+        return f"in step {self.step}" if self.step - self.before < 2 else f"between steps {self.before} and {self.step}"
+
+
+def device_peak(series: MemorySeries) -> DevicePeak | None:
+    """None where no line is about a GPU."""
+    read = sorted({(p.step, p.highest) for p in (*series.course, *series.points) if p.highest})
+    if not read:
+        return None
+    most = max(highest for _, highest in read)
+    place = next(n for n, (_, highest) in enumerate(read) if highest == most)
+    before = read[place - 1][0] if place else None
+    return DevicePeak(most, read[place][0], before, len({step for step, _ in read}), read[0][0], read[-1][0])

@@ -1,11 +1,21 @@
-"""The thresholds by which memory snapshots are judged, each with its unit and its reason.
+"""The thresholds by which memory is judged, of snapshots and over the steps of a run, each with unit and reason.
 
 Shares are fractions of 1. Limits of what is read, kept or printed are where they are applied.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 MIB = 1 << 20
+
+
+class LeastGrowth(NamedTuple):
+    """Bytes, and share of the first level: less growth is not reported."""
+
+    bytes: int
+    share: float
+
 
 # -- an out-of-memory error (evidence/memory/oom.py, diagnosis/memory/cuda_oom.py) -------------------------------------
 
@@ -24,12 +34,41 @@ CAUGHT_AFTER = 2
 #: workspace of a library, kept from an earlier one
 DROPPED = 3
 
-# -- a leak (evidence/memory/leaks.py) ---------------------------------------------------------------------------------
+# -- growth from step to step, of any memory (evidence/memory/growth.py) -----------------------------------------------
+
+#: points of a series, and parts of equal length after its warm-up that are compared: fewer show no trend
+FEWEST_POINTS, PARTS = 24, 6
+#: share of a series that is its warm-up
+WARM_UP = 1 / 3
+#: shares of the mean rise of the parts that each rises by at least, and of the first half's rise that the second does
+EVEN, GOES_ON = 0.3, 0.7
+#: whole epochs after the first, and points of each: fewer show no growth from epoch to epoch
+EPOCHS, POINTS_OF_EPOCH = 4, 3
+#: shares of the largest rise that each epoch rises by, of the first half's rise that the second half does, and of the
+#: rise of the epochs' last points that their lowest points do
+ALIKE, AS_MUCH, LOWEST = 0.75, 0.9, 0.5
+#: share of the growth by which a point may be off the line: growth began at the first point of the line
+ON_THE_LINE = 0.1
+#: by how much memory grows at least: of a process, of a child for a remark, of a device in torch's allocator, of a
+#: device outside of it
+HOST, CHILD = LeastGrowth(24 * MIB, 0.04), LeastGrowth(32 * MIB, 0.1)
+DEVICE, UNTRACKED = LeastGrowth(64 * MIB, 0.03), LeastGrowth(128 * MIB, 0.05)
+#: share of what is kept, and of itself, by which the memory that a step gives back grows: then steps need more and more
+SWELLS, SWELLS_ITSELF = 0.05, 0.25
+#: share of the growth that was requested while it grew: with less, an array is filled that was allocated before
+REQUESTED = 0.4
+#: share of a memory's growth that a container must hold, and the reverse, to be its reason. Shared memory and files
+#: belong to no process
+HELD = 0.5
+
+# -- a leak in a snapshot (evidence/memory/analysis.py) ----------------------------------------------------------------
 
 #: boundaries of steps after the warm-up: fewer make no trend
 LEAK_STEPS = 4
 #: bytes over the whole trace, and share of its peak: a smaller leak fills no device within a run
 LEAK_BYTES, LEAK_SHARE = 256 << 10, 0.0005
+#: rises between boundaries; share of the mean rise that each third rises by; share of the growth that may be given back
+LEAK_RISES, LEAK_EVEN, LEAK_GIVEN_BACK = 3, 0.375, 0.25
 #: ends of steps that an allocation may see although each step makes it anew: what is loaded ahead stands for several
 ANEW = 3
 #: what a step needs in passing, by what it keeps: inputs that grow need as much again for their gradients; a copy that

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from distdbg.evidence.stacks.faulthandler_text import FRAME_LINE, THREAD_LINE
+from distdbg.evidence.stacks.threads import MOST_FRAMES
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
 
 _FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
@@ -74,3 +76,33 @@ def terminate(text: str) -> tuple[str, str, int] | None:
     match = found[-1]
     line = text.count("\n", 0, match.start())
     return (match["type"] or "", (match["what"] or match["bare"] or "").strip(), line)
+
+
+THREAD_LINE = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+FRAME_LINE = re.compile(r'^ {2}File "(.+)", line (\d{1,9}) in (.+)$')
+#: Follows the hundredth thread; the older ones, the main thread among them, are left out.
+_CUT = "..."
+_OTHER_LINES = {"", "  <no Python frame>", "  ...", _CUT}
+
+
+def is_faulthandler_text(text: str) -> bool:
+    """Whether all lines are stacks: a log in which stacks are printed is a log."""
+    lines = text.strip("\n").split("\n")
+    return bool(THREAD_LINE.match(lines[0])) and all(
+        line in _OTHER_LINES or THREAD_LINE.match(line) or FRAME_LINE.match(line) for line in lines
+    )
+
+
+def read_faulthandler_text(lines: Iterable[str], pid: int = 0) -> list[dict[str, Any]]:
+    """One object a thread, as py-spy's JSON has them; `pid` is that of the process, 0 if it is not known."""
+    threads: list[dict[str, Any]] = []
+    cut = False
+    for line in lines:
+        if THREAD_LINE.match(line):
+            threads.append({"pid": pid, "os_thread_id": 0, "thread_name": "", "frames": []})
+        elif threads and (frame := FRAME_LINE.match(line)) and len(threads[-1]["frames"]) < MOST_FRAMES:
+            threads[-1]["frames"].append({"name": frame[3], "filename": frame[1], "line": int(frame[2])})
+        cut = cut or line == _CUT
+    if threads and not cut:
+        threads[-1] |= {"os_thread_id": pid, "thread_name": "MainThread"}
+    return threads

@@ -323,3 +323,45 @@ def _place(top: _Open) -> TracePlace | None:
 def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
     file, line = args.get("file"), args.get("line")
     return (file, line) if isinstance(file, str) and isinstance(line, int) else None
+
+
+#: Types of the arguments of scaled_dot_product_attention.
+_FLOATS = {"float", "c10::Half", "c10::BFloat16"}
+_HALVES = {"c10::Half", "c10::BFloat16"}
+_MAX_HEAD_DIMENSION = 256
+
+
+def fused(args: Mapping[str, Any] | None, *, device: bool) -> str | None:
+    """The kernel that could have computed an attention that took the math path: `flash`, `memory-efficient`, "" if none
+    could, None if that is not known.
+
+    Requirements: torch's sdp_utils_cpp.cpp (flash on CPU: no dropout) and sdp_utils.cpp (flash: half precision, no
+    mask; memory-efficient: also float, and a mask).
+    """
+    if not args:
+        return None
+    types, dims = args.get("Input type"), args.get("Input Dims")
+    strides, concrete = args.get("Input Strides"), args.get("Concrete Inputs")
+    if not all(isinstance(part, list) and len(part) >= 6 for part in (types, dims, strides, concrete)):
+        return None
+    try:
+        return _fused_kernel(types, dims, strides, concrete, device)  # type: ignore[arg-type]
+    except (TypeError, ValueError, IndexError):
+        return None
+
+
+def _fused_kernel(
+    types: list[str], dims: list[list[int]], strides: list[list[int]], concrete: list[str], device: bool
+) -> str:
+    query, key, value = dims[:3]
+    alike = len(query) == len(key) == len(value) == 4 and query[3] == key[3] == value[3] <= _MAX_HEAD_DIMENSION
+    heads = query[:2] == key[:2] == value[:2] and min(query[2], key[2]) > 0
+    straight = all(s and s[-1] == 1 for s in strides[:3])
+    if not (alike and heads and straight and len(set(types[:3])) == 1 and types[0] in _FLOATS):
+        return ""
+    masked = types[3] != ""
+    if not device:
+        return "flash" if float(concrete[4] or 0) == 0 else ""
+    if types[0] in _HALVES and not masked:
+        return "flash"
+    return "memory-efficient"

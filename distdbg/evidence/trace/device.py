@@ -9,7 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+from distdbg.evidence.jsonl import dicts, number
 from distdbg.evidence.trace.calls import Site
 from distdbg.evidence.trace.events import DeviceEvent
 from distdbg.evidence.trace.phases import Step
@@ -93,11 +95,11 @@ class Gaps:
         reasons = dict.fromkeys(REASONS, 0.0)
         gaps: list[float] = []
         kernels: list[DeviceEvent] = []
-        for number, step in steps.items():
+        for index, step in steps.items():
             left = idle = self.idle(step)
             gaps += [b - a for a, b in idle]
             kernels += [k for k in self.kernels if step.begin <= k.begin < step.end and k.category == "kernel"]
-            for reason, spans in self._why(number, step, idle, sites):
+            for reason, spans in self._why(index, step, idle, sites):
                 reasons[reason] += length(overlap(left, spans))
                 left = without(left, spans)
             reasons["host"] += length(left)
@@ -119,3 +121,32 @@ class Gaps:
             lost = union(s for site in sites if site.kind in kinds for s in self.lost(site, number, step))
             yield reason, lost if reason != "transfers" else union([*lost, *within(self.copies, step.begin, step.end)])
         yield "small kernels", [(a, b) for a, b in idle if b - a <= _SHORT_GAP_US]
+
+
+#: As far apart as two looks of an agent, and what one may be late.
+NEAR_S = 12.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """`busy` is a share, the median of `looks`, which were taken `within` the steps, or just beside them."""
+
+    busy: float
+    looks: int
+    within: bool
+
+
+def watched(lines: Sequence[Mapping[str, Any]], rank: int, begin: float, end: float) -> Watched | None:
+    """How busy a rank's GPUs were from `begin` to `end` (epoch seconds), by lines of metrics.jsonl. Of several GPUs the
+    least busy counts at each look. None where no look shows one of them."""
+    looks = [(t, busy) for line in lines if (t := number(line, "t")) is not None
+             and begin - NEAR_S <= t <= end + NEAR_S and (busy := _busy(line, rank)) is not None]  # fmt: skip
+    inside = [busy for t, busy in looks if begin <= t <= end]
+    chosen = inside or [busy for _, busy in looks]
+    return Watched(median(chosen), len(chosen), bool(inside)) if chosen else None
+
+
+def _busy(line: Mapping[str, Any], rank: int) -> float | None:
+    own = [gpu for gpu in dicts(line.get("gpus")) if isinstance(gpu.get("ranks"), list) and rank in gpu["ranks"]]
+    found = [value for gpu in own if (value := number(gpu, "utilisation")) is not None and 0 <= value <= 100]
+    return min(found) / 100 if found else None

@@ -14,11 +14,9 @@ from statistics import median, median_low
 from typing import Any
 
 from distdbg.evidence.jsonl import dicts, integer, text
-from distdbg.evidence.trace.attention import fused
-from distdbg.evidence.trace.calls import Calls, Site, TraceFacts, find_calls
-from distdbg.evidence.trace.device import Device, Gaps, copies_from, copies_to_pageable
+from distdbg.evidence.trace.calls import Calls, Site, TraceFacts, find_calls, fused
+from distdbg.evidence.trace.device import Device, Gaps, Watched, copies_from, copies_to_pageable
 from distdbg.evidence.trace.events import ProfileTrace
-from distdbg.evidence.trace.gpu_window import Watched
 from distdbg.evidence.trace.marks import HEADER
 from distdbg.evidence.trace.phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
 from distdbg.evidence.trace.places import TracePlace

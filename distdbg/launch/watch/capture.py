@@ -48,7 +48,7 @@ from distdbg.collect.machine.procfs import settled_switches, switches
 from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S, NoPipe, PipeAsked, ask_by_pipe
 from distdbg.collect.machine.worker_server import RequestFailed, find_worker_server
 from distdbg.evidence.frames import Activity, is_user
-from distdbg.evidence.stacks.faulthandler_text import read_faulthandler_text
+from distdbg.evidence.stacks.crash import read_faulthandler_text
 from distdbg.launch.io.processes import die_with_parent
 from distdbg.launch.watch.capture_targets import (
     Target,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from distdbg.evidence.host.course import RankLook
+from distdbg.evidence.host.gpus import RankLook
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.training.overfitting import losses
 from distdbg.model import Finding, Report, fold_ranks
 from distdbg.report.document import Block
 from distdbg.report.page.rank_curves import Curve, CurveChart, curve_chart, place
-from distdbg.report.page.step_boxes import milliseconds, times_words
+from distdbg.report.page.timeline import milliseconds, times_words
 
 _MOST_FINDINGS = 24
 #: Lines through all rows, where errors were.

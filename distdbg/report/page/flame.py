@@ -11,8 +11,7 @@ from math import log2
 
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, CallTree, Entry
-from distdbg.report.file_names import short_names
-from distdbg.report.text.tree_text import library_words
+from distdbg.report.text.tree_text import library_words, short_names
 
 WIDTH = 1070.0
 ROW = 21.0

@@ -8,12 +8,10 @@ from typing import Any
 from distdbg.diagnosis.waits.picture import Picture, StackClassView
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, Entry
-from distdbg.report.file_names import short_names
 from distdbg.report.page.collectives_drawing import draw_groups
 from distdbg.report.page.flame import ROW, WIDTH, flame
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
-from distdbg.report.text.picture_text import one_stack
-from distdbg.report.text.tree_text import library_words
+from distdbg.report.text.tree_text import library_words, one_stack, short_names
 from distdbg.wording import duration
 
 _MOST_PLACES = 48

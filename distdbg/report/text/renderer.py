@@ -12,8 +12,8 @@ from distdbg.plain_text import clean, one_line
 from distdbg.report.document import Block, Cell, Document, Paragraph, Section, StackPicture, Table
 from distdbg.report.memory_report import MemoryUse
 from distdbg.report.text.memory_text import memory_lines
-from distdbg.report.text.picture_text import picture_lines
 from distdbg.report.text.screen import Screen, Style, cells, cut
+from distdbg.report.text.tree_text import picture_lines
 
 _MOST_EXPLAINED = 8
 _MOST_UNKNOWN = 8

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
+from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, CallTree, Entry
-from distdbg.report.file_names import short_names
+from distdbg.report.text.collectives_text import groups_lines
 from distdbg.report.text.screen import PLAIN_SCREEN, Piece, Screen
 
 #: (branches at one place, entries of one stretch), tried in turn until the tree fits
@@ -101,3 +103,55 @@ def _every(tree: CallTree) -> Iterator[Branch]:
         branch = todo.pop()
         yield branch
         todo += branch.branches
+
+
+def short_names(files: Iterable[str]) -> dict[str, str]:
+    """Each file's last parts, as many as tell it from the others."""
+    names: dict[str, str] = {}
+    todo = dict.fromkeys(files, 1)
+    while todo:
+        tails = {file: "/".join(file.split("/")[-count:]) for file, count in todo.items()}
+        seen = Counter(tails.values())
+        for file, tail in tails.items():
+            if seen[tail] == 1 or todo[file] > file.count("/"):
+                names[file] = tail
+                del todo[file]
+            else:
+                todo[file] += 1
+    return names
+
+
+_MOST_WAITS = 6
+
+
+def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str]:
+    """`tree_lines` limits the call tree."""
+    lines = tree_text(picture.tree, picture.culprits, screen, tree_lines)
+    if note := one_stack(picture):
+        lines += screen.paragraph(note)
+    if picture.waits:
+        lines += ["", screen.line("", [("strong", "Which ranks wait for which")]), *_waits(picture, screen)]
+    collectives = groups_lines(picture.timelines, picture.culprits, screen)
+    return [*lines, "", *collectives] if collectives else lines
+
+
+def one_stack(picture: Picture) -> str:
+    """Return what a tree without branches means; empty if the stacks of the ranks differ, or no rank has one."""
+    ranks = picture.tree.ranks
+    has_stacks = any(entry.kind != "words" for _, branch in picture.tree.leaves() for entry in branch.entries)
+    if picture.tree.classes != 1 or len(ranks) < 2 or not has_stacks:
+        return ""
+    known = any(timeline.stuck for timeline in picture.timelines)
+    below = " Their collectives, below, show how far each one is." if known else ""
+    return f"Ranks {ranks.text()} have the same stack: it does not distinguish them.{below}"
+
+
+def _waits(picture: Picture, screen: Screen) -> Iterator[str]:
+    """Those for the culprits first."""
+    waits = sorted(picture.waits, key=lambda w: not RankSet.of(w.awaited) & picture.culprits)
+    for wait in waits[:_MOST_WAITS]:
+        awaited = RankSet.of(wait.awaited)
+        words = f"{RankSet.of(wait.waiting).words()} → {awaited.words()}"
+        yield screen.line("  ", [("error" if awaited & picture.culprits else "", words), ("dim", wait.what)])
+    if len(waits) > _MOST_WAITS:
+        yield screen.line("  ", [("dim", f"… and {len(waits) - _MOST_WAITS} more")])

@@ -9,7 +9,7 @@ from distdbg.collect.files.trace_files import read_traces
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_profiles import with_profiles
 from distdbg.diagnosis.verdict import build_report
-from distdbg.evidence.trace.gpu_window import Watched
+from distdbg.evidence.trace.device import Watched
 from distdbg.report.profile_document import profile_sections
 from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import Screen

@@ -7,8 +7,8 @@ import pytest
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.host.gpus import GpuCourse, OtherProcess
 from distdbg.evidence.memory.analysis import analyse
-from distdbg.evidence.memory.children import Child
-from distdbg.evidence.memory.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, node_memory, rank_series
+from distdbg.evidence.memory.growth import Child, Cycle, MemorySeries, NodeMemory, Point, node_memory, rank_series
+from distdbg.evidence.memory.thresholds import MIB
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
 from tests.made_snapshot import Made, forward, snapshot, train
 

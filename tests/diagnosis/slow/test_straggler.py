@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.diagnosis.slow.straggler import straggler
-from distdbg.evidence.host.course import RankLook
+from distdbg.evidence.host.gpus import RankLook
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from tests.diagnosis.timeline.test_arrivals import MS, blocking_steps, group

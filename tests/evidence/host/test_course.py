@@ -1,6 +1,6 @@
 """Looks at ranks, out of lines that may be anything."""
 
-from distdbg.evidence.host.course import courses
+from distdbg.evidence.host.gpus import courses
 
 
 def test_looks_by_rank_with_the_memory_of_their_gpus():

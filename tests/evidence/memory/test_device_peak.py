@@ -2,8 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.memory.device_peak import device_peak
-from distdbg.evidence.memory.growth import MemorySeries, Point
+from distdbg.evidence.memory.growth import MemorySeries, Point, device_peak
 
 
 def series(*points, course=()):

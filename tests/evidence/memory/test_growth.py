@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from distdbg.evidence.memory.growth import MIB, growth, node_memory, rank_series, since
+from distdbg.evidence.memory.growth import growth, node_memory, rank_series, since
+from distdbg.evidence.memory.thresholds import MIB
 
 LEAST, SHARE = 24 * MIB, 0.04
 

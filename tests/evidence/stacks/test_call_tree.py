@@ -6,7 +6,7 @@ import random
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import call_tree
 from distdbg.evidence.stacks.classes import StackClasses, all_paths, classes_of, paths_of, paths_of_rank
-from distdbg.report.file_names import short_names
+from distdbg.report.text.tree_text import short_names
 from tests.made_dump import (
     BOOT,
     IDLES,

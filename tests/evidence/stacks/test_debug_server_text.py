@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.stacks.debug_server_text import RankAnswer, has_rank_answers, read_rank_answers
+from distdbg.evidence.stacks.stack_texts import RankAnswer, has_rank_answers, read_rank_answers
 
 ANSWER = 'Thread 0x07 (most recent call first):\n  File "a.py", line 3 in <module>\n'
 

@@ -4,7 +4,7 @@ import faulthandler
 import tempfile
 import threading
 
-from distdbg.evidence.stacks.faulthandler_text import read_faulthandler_text
+from distdbg.evidence.stacks.crash import read_faulthandler_text
 from distdbg.evidence.stacks.threads import judged_thread, read_threads
 
 

@@ -1,6 +1,6 @@
 """NVML's looks beside a profiled window."""
 
-from distdbg.evidence.trace.gpu_window import NEAR_S, Watched, watched
+from distdbg.evidence.trace.device import NEAR_S, Watched, watched
 
 
 def look(t, *busy, ranks=(3,)):

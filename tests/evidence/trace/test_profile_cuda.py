@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.trace.attention import fused
+from distdbg.evidence.trace.calls import fused
 from distdbg.evidence.trace.events import ProfileTrace
 from distdbg.evidence.trace.profile import digest
 from distdbg.evidence.trace.text import TraceSplitter

@@ -1,6 +1,6 @@
 """What a launch's ranks gave of the profiles that they were asked for."""
 
-from distdbg.evidence.trace.requested import missing_profiles
+from distdbg.evidence.own_failures import missing_profiles
 from tests.made_run import MadeRun
 
 VARIABLES = [{"name": "DISTDBG_PROFILE", "value": "20:25"}, {"name": "DISTDBG_PROFILE_RANKS", "value": "0-2"}]

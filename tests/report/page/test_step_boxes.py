@@ -3,7 +3,7 @@
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
 from distdbg.report.page.renderer import PageRenderer
-from distdbg.report.page.step_boxes import step_boxes
+from distdbg.report.page.timeline import step_boxes
 from distdbg.report.run_document import run_document
 
 
