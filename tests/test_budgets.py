@@ -32,7 +32,7 @@ BUDGETS = {
     "launch": Budget(14_620, 12_500),
     "evidence": Budget(12_960, 11_000),
     "diagnosis": Budget(13_180, 10_000),
-    "worker": Budget(11_550, 9_500),
+    "worker": Budget(11_530, 9_500),
     "shrink": Budget(10_367, 7_500),
     "lint": Budget(8_660, 6_000),
     "collect": Budget(7_480, 6_500),

@@ -44,9 +44,7 @@ class CheckpointModulePrefix(Guard):
             prefix = next((p for p in reversed(_PREFIXES) if all(name.startswith(p) for name in names)), None)
             if prefix is None:
                 continue
-            model = self.context.model()
-            own = getattr(model, "module", None) if prefix.startswith("module.") else model
-            if prefix.startswith("module.") and (own is None or not is_replicated(model)):
+            if prefix.startswith("module.") and not is_replicated(self.context.model()):
                 continue  # the model itself has a part of that name
             if mentioned(_CHANGES_PREFIX):
                 return

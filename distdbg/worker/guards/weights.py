@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from types import FrameType
 from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard, script_failed
-from distdbg.worker.guards.shared.hand_reduced import HandReduced
 from distdbg.worker.late_figures import LateNorms
-from distdbg.worker.models import is_ddp, is_measured, plain_name, weak_or_gone
+from distdbg.worker.models import is_ddp, is_measured, parameters_of, plain_name, weak_or_gone
 
 _MOST_PARAMETERS = 2000
 #: Checksums that one fact has: of as many parameters, or of groups of neighbours.
@@ -119,23 +119,11 @@ class WeightsDesynced(Guard):
         if self._hand is None or self._agreeing is None or not self._hand_looks:
             return
         names, numbers, left_out = self._agreeing
-        begun = [self._hand_looks[first][n] for n in numbers]
-        parameters = self._hand.parameters()
+        start = [checksum for _, checksum in _sums(names, [self._hand_looks[first][n] for n in numbers])]
+        device, ranks = self._hand.parameters()[0].device, self._hand.ranks
         for step in sorted(self._hand_looks):
-            sums = _sums(names, [self._hand_looks[step][n] for n in numbers])
-            start = [checksum for _, checksum in _sums(names, begun)]
-            self.report(
-                None,
-                "",
-                step,
-                at=step,
-                each=-(-len(names) // _BLOCKS),
-                sums=sums,
-                start=start,
-                left_out=left_out[:_BLOCKS],
-                machine=_machine(parameters[0].device),
-                among=self._hand.ranks,
-            )
+            norms = [self._hand_looks[step][n] for n in numbers]
+            self._report_sums(step, names, norms, device, among=ranks, start=start, left_out=left_out[:_BLOCKS])
         self._hand_looks = {first: self._hand_looks[first]}
 
     def _measure(self, *, last: bool) -> None:
@@ -151,8 +139,11 @@ class WeightsDesynced(Guard):
         norms, (names, step) = arrived
         model = self._model()
         device = next((p.device for p in model.parameters()), None) if model is not None else None
-        self.report(None, "", step, at=step, each=-(-len(norms) // _BLOCKS), sums=_sums(names, norms),
-                    machine=_machine(device), among=self._ranks)  # fmt: skip
+        self._report_sums(step, names, norms, device, among=self._ranks)
+
+    def _report_sums(self, step: int, names: list[str], norms: list[float], device: Any, **fields: object) -> None:
+        self.report(None, "", step, at=step, each=_block_length(norms), sums=_sums(names, norms),
+                    machine=_machine(device), **fields)  # fmt: skip
 
     def _parameters(self, model: Any) -> dict[str, Any]:
         own = {f"module.{name}" for name in getattr(model, "parameters_to_ignore", ())}
@@ -180,8 +171,12 @@ def _keeps_alike(model: Any) -> bool:
 
 def _sums(names: list[str], norms: list[float]) -> list[list[str]]:
     """Of each group of neighbours the first name, and the checksum of their norms."""
-    each = -(-len(norms) // _BLOCKS)
+    each = _block_length(norms)
     return [[names[at], _checksum(norms[at : at + each])] for at in range(0, len(norms), each)]
+
+
+def _block_length(norms: list[float]) -> int:
+    return -(-len(norms) // _BLOCKS)
 
 
 def _checksum(norms: list[float]) -> str:
@@ -196,3 +191,123 @@ def _machine(device: Any) -> str:
     if device is not None and device.type == "cuda":
         return f"{torch.__version__}, {torch.cuda.get_device_name(device)}"
     return f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
+#: Steps that are observed at least, and the share of them in which a gradient must be reduced.
+_MIN_STEPS, _MIN_REDUCED_SHARE = 5, 0.9
+#: Numbers of parameters on a CPU whose norms take 10 ms: more are not measured.
+_MAX_NUMBERS_ON_CPU = 50_000_000
+#: Times a step in which gradients are looked for among all parameters.
+_MAX_SEARCHES = 4
+
+
+class HandReduced:
+    """The parameters of one optimizer, by their number in it: does the script all-reduce their gradients by itself?
+
+    Parameters must stay equal on all ranks of a group if they were equal before the first step and their gradients are
+    all-reduced over the group in each step. So must the other trained parameters of the same modules, if gradients are
+    all that the ranks exchange. If they also exchange activations, a module may hold a shard beside a replicated
+    parameter (the weight of a row-parallel layer beside its bias), and only one case is left: the bias beside a reduced
+    weight of a module of torch, since each number of the bias belongs to a part of the weight.
+
+    Of a parameter whose gradient is not reduced nothing else shows that it is meant to be equal. Shards that start at
+    zero or one, a norm or head of each rank and a forgotten norm look alike: equal at the start, different later. And
+    replicated parameters that are computed alike on each rank need not agree to the last bit on GPUs.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self.of = weak_or_gone(optimizer)
+        self.ranks: list[int] = []
+        self.steps = 0
+        self._reduced: Counter[int] = Counter()
+        self._groups: set[tuple[int, ...]] = set()
+        self._exchanges_other_data = False
+        #: id of each gradient -> the number of its parameter; of one step
+        self._gradients: dict[int, int] = {}
+        self._searches = 0
+        self._shapes = {one.shape for one in self.parameters()}
+
+    def is_cheap(self) -> bool:
+        """Whether a pass over the parameters takes no noticeable time."""
+        numbers: int = sum(one.numel() for one in self.parameters() if one.device.type == "cpu")
+        return numbers <= _MAX_NUMBERS_ON_CPU
+
+    def parameters(self) -> list[Any]:
+        """Empty if the optimizer is gone, or has parameters that torch shards (DTensor)."""
+        optimizer = self.of()
+        found = list(parameters_of(optimizer))[:_MOST_PARAMETERS] if optimizer is not None else []
+        return [] if any(hasattr(one, "_local_tensor") or not is_measured(one) for one in found) else found
+
+    def begin_step(self) -> None:
+        self.steps += 1
+        self._gradients, self._searches = {}, 0
+
+    def called(self, frame: FrameType) -> None:
+        """A function of torch.distributed is about to communicate."""
+        name = frame.f_code.co_name
+        if name.endswith("barrier"):
+            return
+        variables = frame.f_locals
+        tensor = variables.get("tensor")
+        number = self._number_of(tensor) if name == "all_reduce" else None
+        if number is not None:
+            self._reduced[number] += 1
+            self._groups.add(_ranks_of(variables.get("group")))
+        elif name != "all_reduce" or getattr(tensor, "numel", int)() != 1:  # one number is a loss or a metric
+            self._exchanges_other_data = True
+
+    def must_agree(self) -> tuple[list[str], list[int], list[str]]:
+        """Return the names and numbers of the parameters that must stay equal, and the names of those of them whose
+        gradients are not reduced. Empty lists if nothing shows that any must."""
+        parameters = self.parameters()
+        least = _MIN_REDUCED_SHARE * (self.steps - 1)  # the gradients of the first step came before it
+        reduced = {n for n, times in self._reduced.items() if times >= least and n < len(parameters)}
+        if not reduced or self.steps < _MIN_STEPS or len(self._groups) != 1:
+            return [], [], []
+        (ranks,) = self._groups
+        self.ranks = list(ranks)
+        names, biases = _names_of(self.of(), parameters)
+        reduced_names = {names[n] for n in reduced if n in names}
+        owners = {name.rpartition(".")[0] for name in reduced_names}
+        left_out = [
+            n for n, one in enumerate(parameters)
+            if n not in reduced and n in names and names[n].rpartition(".")[0] in owners and one.grad is not None
+            and (not self._exchanges_other_data or biases.get(n) in reduced_names)
+        ]  # fmt: skip
+        numbers = sorted({*reduced, *left_out})
+        return [names.get(n, f"parameter {n}") for n in numbers], numbers, [names[n] for n in left_out]
+
+    def _number_of(self, tensor: Any) -> int | None:
+        """The number of the parameter that has this gradient."""
+        number = self._gradients.get(id(tensor))
+        may_be_one = getattr(tensor, "grad_fn", tensor) is None and tensor.shape in self._shapes
+        if number is None and may_be_one and self._searches < _MAX_SEARCHES:
+            self._searches += 1
+            self._gradients = {id(p.grad): n for n, p in enumerate(self.parameters()) if p.grad is not None}
+            number = self._gradients.get(id(tensor))
+        return number
+
+
+def _ranks_of(group: Any) -> tuple[int, ...]:
+    dist = sys.modules["torch.distributed"]
+    return tuple(int(rank) for rank in dist.get_process_group_ranks(group or dist.group.WORLD))
+
+
+def _names_of(optimizer: Any, parameters: list[Any]) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the name of each parameter, by its number, in the module that holds all of them; and for each bias of a
+    module of torch the name of the weight beside it. Goes through all objects once."""
+    from distdbg.worker.watch.search import everything, wholes
+
+    modules, _, _ = everything()
+    holders = wholes(modules, [optimizer])
+    if not holders:
+        return {}, {}
+    named = {id(parameter): name for name, parameter in holders[-1].named_parameters()}
+    names = {n: named[id(one)] for n, one in enumerate(parameters) if id(one) in named}
+    owners = dict(holders[-1].named_modules())
+    biases = {}
+    for n, name in names.items():
+        owner, dot, last = name.rpartition(".")
+        if last == "bias" and type(owners.get(owner)).__module__.startswith("torch.nn.modules."):
+            biases[n] = f"{owner}{dot}weight"
+    return names, biases
