@@ -26,6 +26,8 @@ _TORCHRUN = re.compile(
 )
 #: How the controller of Ray Train lists its workers.
 _RAY_WORKER = re.compile(r"\(ip=(?P<host>[^,)]{1,100}), pid=(?P<pid>\d{1,10})\) world_rank=(?P<rank>\d{1,7})\b")
+#: In front of a quoted line.
+_QUOTE = re.compile(r"^[ \t]*[>|]+ ?")
 _FRAME = re.compile(r'^\s*File "[^"]+", line \d+')
 #: Of lines that bear a number: so many must go up by one for it to be a line's number, and no task's.
 _COUNTING = 0.8
@@ -83,7 +85,7 @@ def parsed_lines(raw: Iterable[RawLine], local_rank: int | None = None) -> list[
     A line in which a progress bar returned to the margin, and a message of JSON that has a traceback in it, are several
     lines of the same number.
     """
-    stripped = [(number, *strip(piece)) for number, piece in _pieces(raw)]
+    stripped = [(number, *strip(piece)) for number, piece in _without_quotes(list(_pieces(raw)))]
     forms = unknown_forms(text for _, text, _ in stripped)
     found: list[ParsedLine] = []
     for number, with_prefix, known in stripped:
@@ -100,6 +102,12 @@ def _pieces(raw: Iterable[RawLine]) -> Iterator[tuple[int, str]]:
             yield line.number, line.text
         else:
             yield from ((line.number, piece) for piece in line.text.split("\r") if piece)
+
+
+def _without_quotes(pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Without the `> ` or `| ` with which a mail or an issue quotes a text: every line that is not empty has one."""
+    quoted = all(_QUOTE.match(text) or not text.strip() for _, text in pieces)
+    return [(number, _QUOTE.sub("", text)) for number, text in pieces] if quoted else pieces
 
 
 def _margined(text: str) -> str:
