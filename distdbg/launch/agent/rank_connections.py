@@ -50,7 +50,7 @@ def take_and_report(
 ) -> None:
     """Move the files of a message of `kind` to the run, and report it as an event."""
     reported = kind.from_record(message)
-    node.event(kind(**{**reported.fields(), "rank": rank, "files": take_files(node, folder, reported.files)}))
+    node.event(kind(**{**reported.fields(), "rank": rank, "files": take_files(node, folder, message.get("files"))}))
 
 
 class RankConnections:
