@@ -30,7 +30,7 @@ class Budget:
 
 BUDGETS = {
     "launch": Budget(14_620, 12_500),
-    "evidence": Budget(12_960, 11_000),
+    "evidence": Budget(12957, 11_000),
     "diagnosis": Budget(13_180, 10_000),
     "worker": Budget(11_530, 9_500),
     "shrink": Budget(10_367, 7_500),
