@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -162,12 +163,18 @@ def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:  # what is open stays
         CallLog(f"{folder}/00000").subscribe(bus, page)
     if guards:
-        context = GuardContext(rank=0, bus=bus, page=page, fact=lambda *_, **__: True, model=model.newest, modes={})
-        GuardRunner(context, _fail).begin()
+        context = SimpleNamespace(rank=0, bus=bus, page=page, fact=_take_fact, model=model)
+        GuardRunner(GuardContext(context, {})).begin()
 
 
-def _fail(who: str, error: Exception) -> None:
+def _fail(who: object, error: object) -> None:
     raise SystemExit(f"not listened to: {who}: {error!r}")
+
+
+def _take_fact(kind: str, **fields: object) -> bool:
+    if kind == "guard-failed":
+        _fail(fields["guard"], fields["error"])
+    return True
 
 
 def _range_of_median(values: list[float]) -> tuple[float, float]:

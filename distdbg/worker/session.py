@@ -231,12 +231,7 @@ class Session(RankContext):
 
         modes = read_modes(os.environ.get(VARIABLE, ""))
         if modes.get("all") != "off":
-            self._guards = GuardRunner(
-                GuardContext(
-                    rank=self.rank, bus=self.bus, page=self.page, fact=self.fact, model=self.model.newest, modes=modes
-                ),
-                lambda guard, error: self.fact("guard-failed", guard=guard, error=repr(error)),
-            )
+            self._guards = GuardRunner(GuardContext(self, modes))
             self._guards.begin()
 
     def _start_memory(self) -> None:

@@ -13,6 +13,7 @@ from distdbg.worker.guards.shared.base import Guard, GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
 from distdbg.worker.hooks.bus import EVENTS, Bus
 from distdbg.worker.hooks.importing import ImportWatch
+from distdbg.worker.models import LastModel
 from distdbg.worker.page import BACKWARD, BACKWARDS, OTHER, STEPS, PageWriter
 from distdbg.worker.user_code import is_ignored
 
@@ -40,13 +41,13 @@ class Stand:
         self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
         self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
         self.bus.subscribe("backward", self.page.ticker(BACKWARD, BACKWARDS).__call__)
-        context = GuardContext(
-            rank=0, bus=self.bus, page=self.page, fact=self._tell, model=lambda: None, modes=modes or {}
-        )
-        self.runner = GuardRunner(context, lambda who, error: self.failed.append((who, str(error))))
+        context = SimpleNamespace(rank=0, bus=self.bus, page=self.page, fact=self._tell, model=LastModel())
+        self.runner = GuardRunner(GuardContext(context, modes or {}))
 
     def _tell(self, kind, **fields):
         self.reported.append((kind, fields))
+        if kind == "guard-failed":
+            self.failed.append((fields["guard"], fields["error"]))
         return True
 
     def _dropped(self, _event, subscriber, error):
@@ -92,7 +93,7 @@ def test_a_guard_that_raises_is_off_and_the_others_stay(tmp_path, monkeypatch, b
         for event in EVENTS:
             stand.hear(event, (Subject(), None) if event == "pass-begins" else Subject())
     stand.runner.finish()
-    assert stand.failed == [(broken.id, "planted")]
+    assert stand.failed == [(broken.id, "ValueError('planted')")]
     assert stand.bus.of(broken) == []
     assert stand.page.steps() == 15, "what is no guard's listens on"
 

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from distdbg.worker.context import RankContext
 from distdbg.worker.guards.shared.atomic_saves import AtomicSaves
-from distdbg.worker.hooks.bus import Bus
 from distdbg.worker.models import is_fsdp2
-from distdbg.worker.page import PageWriter
 from distdbg.worker.user_code import Where, is_ignored
 
 DEFAULT_MODES = ("off", "warn")
@@ -26,9 +25,9 @@ class GuardError(BaseException):
 class GuardContext:
     """The rank, its hook bus, and the counts of its heartbeat page."""
 
-    def __init__(self, *, rank: int, bus: Bus, page: PageWriter, fact: Callable[..., bool], model: Callable[[], Any],
-                 modes: dict[str, str]) -> None:  # fmt: skip
-        self.rank, self.bus, self.page, self.fact, self.model = rank, bus, page, fact, model
+    def __init__(self, context: RankContext, modes: dict[str, str]) -> None:
+        self.rank, self.bus, self.page, self.fact = context.rank, context.bus, context.page, context.fact
+        self.model = context.model.newest
         self.modes = modes
         #: files with a temporary name, where a guard's mode is `fix`
         self.saves: AtomicSaves | None = None
@@ -62,8 +61,11 @@ class GuardContext:
     def atomic_saves(self, guard: str) -> AtomicSaves:
         """Made when the first guard asks for it."""
         if self.saves is None:
-            self.saves = AtomicSaves(self.rank, lambda error: self.fact("guard-failed", guard=guard, error=repr(error)))
+            self.saves = AtomicSaves(self.rank, lambda error: self.guard_failed(guard, error))
         return self.saves
+
+    def guard_failed(self, guard: str, error: Exception) -> None:
+        self.fact("guard-failed", guard=guard, error=repr(error))
 
 
 def parameter_groups(state: Any) -> list[Any]:

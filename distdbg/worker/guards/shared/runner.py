@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from distdbg.worker.guards import guard_classes
 from distdbg.worker.guards.shared.base import Guard, GuardContext
 
@@ -16,11 +14,10 @@ _STEPS = 10
 
 
 class GuardRunner:
-    """`failed(id, error)` is called for a guard that raised; it is stopped."""
+    """A guard that raises is reported and stopped."""
 
-    def __init__(self, context: GuardContext, failed: Callable[[str, Exception], object]) -> None:
+    def __init__(self, context: GuardContext) -> None:
         self.context = context
-        self._failed = failed
         self._guards: list[Guard] = []
         self._open = False
 
@@ -54,7 +51,7 @@ class GuardRunner:
     def _stop(self, guard: Guard, error: Exception) -> None:
         self._guards.remove(guard)
         guard.unsubscribe()
-        self._failed(guard.id, error)
+        self.context.guard_failed(guard.id, error)
 
     def _toggle_window(self) -> None:
         """A step of the optimizer at which a window opens or closes."""
