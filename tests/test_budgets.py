@@ -29,7 +29,7 @@ class Budget:
 
 
 BUDGETS = {
-    "launch": Budget(14_620, 12_500),
+    "launch": Budget(14_610, 12_500),
     "evidence": Budget(12957, 11_000),
     "diagnosis": Budget(13_180, 10_000),
     "worker": Budget(11_530, 9_500),
@@ -37,7 +37,7 @@ BUDGETS = {
     "lint": Budget(8_660, 6_000),
     "collect": Budget(7_480, 6_500),
     "report": Budget(4_770, 4_300),
-    "cli": Budget(4_270, 3_700),
+    "cli": Budget(4_240, 3_700),
     "rehearse": Budget(1_140, 900),
     "others": Budget(6_980, 5_800, ("findings", "protocol", "rundir", "settings", TOP_LEVEL)),
     "gpu_box": Budget(1_580, 1_500),

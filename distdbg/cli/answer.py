@@ -1,11 +1,11 @@
-"""What every command that judges does with its document: shows it, writes its page, and says by its exit code what it
-found.
-"""
+"""Show the document of a command that judges, write its page, choose its exit code; show its progress until then."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +17,14 @@ import click
 from distdbg.cli.json_answer import answered
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.model import Report
+from distdbg.plain_text import one_line
 from distdbg.rundir import RunDir
+from distdbg.terminal import columns, in_colour, unguarded
 from distdbg.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from distdbg.cli.progress import ProgressBar
+    from rich.progress import Progress
+
     from distdbg.report.document import Document, Renderer
     from distdbg.report.text.screen import Screen
 
@@ -60,7 +63,6 @@ def write_page(path: Path, page: bytes | str) -> None:
 def screen() -> Screen:
     """Standard output: how wide, whether in colour, whether with more than ASCII."""
     from distdbg.report.text.screen import Screen
-    from distdbg.terminal import columns, in_colour
 
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     return Screen.of(color=in_colour(sys.stdout), ascii_only=ascii_only, width=columns())
@@ -90,13 +92,6 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def progress(after_s: float = 1.0) -> ProgressBar:
-    """Of this command: on a terminal only, and where it takes longer than that."""
-    from distdbg.cli.progress import ProgressBar
-
-    return ProgressBar(after_s)
-
-
 @contextmanager
 def readable(folder: RunDir) -> Iterator[None]:
     """One sentence instead of a traceback where a run's files hold what no reader expects."""
@@ -111,3 +106,63 @@ def readable(folder: RunDir) -> Iterator[None]:
             f"({Path(place.filename).name}:{place.lineno})",
             "Copy the run directory again; if no file is damaged, report this line as an error of distdbg.",
         ) from error
+
+
+class ProgressBar:
+    """Shows how far a command is, on a terminal, if the command takes longer than `after_s`.
+
+    Call it with what the command does now, and with the share of the whole (0 to 1) that is done, if that is known. An
+    empty text removes the bar, and so does the end of the command.
+    """
+
+    def __init__(self, after_s: float = 1.0) -> None:
+        self._starts_at = time.monotonic() + after_s
+        self._lock = threading.RLock()
+        self._text, self._share = "", None  # type: str, float | None
+        self._bar: Progress | None = None
+        self._timer: threading.Timer | None = None
+        if (context := click.get_current_context(silent=True)) is not None:
+            context.call_on_close(self.stop)
+
+    def __call__(self, text: str, share: float | None = None) -> None:
+        if not sys.stderr.isatty():
+            return
+        with self._lock:
+            self._text, self._share = one_line(text), share
+            if not text:
+                self.stop()
+            elif self._bar is not None or time.monotonic() >= self._starts_at:
+                self._show()
+            elif self._timer is None:  # the command may not call again for long
+                self._timer = threading.Timer(self._starts_at - time.monotonic(), self._show)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._text = ""
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._bar is not None:
+                self._bar.stop()
+            self._bar = self._timer = None
+
+    def _show(self) -> None:
+        with self._lock:
+            if not self._text:
+                return
+            total, done = None if self._share is None else 1.0, self._share or 0.0
+            if self._bar is None:
+                self._bar = _bar()
+                self._bar.add_task(self._text, total=total, completed=done)  # type: ignore[arg-type]
+                self._bar.start()
+            self._bar.update(self._bar.task_ids[0], description=self._text, total=total, completed=done)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(file=unguarded(sys.stderr))
+    words = TextColumn("distdbg: {task.description}", markup=False)
+    return Progress(words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=console, transient=True)

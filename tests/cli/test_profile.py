@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from distdbg.cli.answer import progress
+from distdbg.cli.answer import ProgressBar
 from distdbg.collect.runs.run_profiles import sets_of
 from distdbg.evidence.trace.marks import step_of
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
@@ -154,10 +154,10 @@ def test_how_far_a_merge_is_stands_on_a_terminal_and_nowhere_else(tmp_path, monk
         attempt.rank(rank).profile.mkdir(parents=True)
         trace(attempt.rank(rank).profile / "steps-4-5.json.gz", rank, count=2)
     (found,) = sets_of(attempt)
-    found.merge(progress(after_s=0.0))
+    found.merge(ProgressBar(after_s=0.0))
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    say = progress(after_s=0.0)
+    say = ProgressBar(after_s=0.0)
     found.merge(say)
     say("")
     shown = capsys.readouterr().err

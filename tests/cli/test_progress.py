@@ -6,7 +6,7 @@ import time
 import click
 import pytest
 
-from distdbg.cli.progress import ProgressBar
+from distdbg.cli.answer import ProgressBar
 
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 

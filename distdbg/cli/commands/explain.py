@@ -38,7 +38,7 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None, why: 
 
     if why and as_json:
         raise UsageError("--why and --json exclude each other", "Leave out one of them.")
-    evidence = load(named_files(what), answer.progress())
+    evidence = load(named_files(what), answer.ProgressBar())
     from distdbg.diagnosis.verdict import build_report  # not before the process that reads the files has ended
     from distdbg.report.run_document import run_document
 

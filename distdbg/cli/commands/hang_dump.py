@@ -98,7 +98,7 @@ def _one(
     from distdbg.launch.hang_dump import take
     from distdbg.report.run_document import run_document
 
-    say = answer.progress()
+    say = answer.ProgressBar()
     dump = take(target, options, output, say)
     report = build_report(dump.evidence)
     say("")

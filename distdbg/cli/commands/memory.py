@@ -48,7 +48,7 @@ def analyze(
     from distdbg.collect.files.snapshot_files import read_snapshots
     from distdbg.report.memory_report import memory_document, memory_report
 
-    say = answer.progress()
+    say = answer.ProgressBar()
     say("reading the snapshots")
     run, known = _whole_run(what)
     found = read_snapshots(what, needed=not known)
@@ -106,7 +106,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     from distdbg.rundir import find_run_dir
 
     wanted = ranks_of("--ranks", ranks)
-    say = answer.progress()
+    say = answer.ProgressBar()
     taken = take_snapshots(find_run_dir(run), wanted, within, say)
     say("")
     for one in taken:
@@ -166,7 +166,7 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     from distdbg.report.text.estimate_text import estimate_text, fits_text
     from distdbg.shrink.estimate import estimating, fitting
 
-    say = answer.progress()
+    say = answer.ProgressBar()
     gpu = None if card is None else fitting.card(card)
     wanted = estimating.EstimateRequest(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 

@@ -53,7 +53,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     from distdbg.report.preflight_report import preflight_report
     from distdbg.report.text.preflight_text import render_preflight
 
-    say = answer.progress()
+    say = answer.ProgressBar()
     named = tuple(read_hosts(hosts)) if hosts is not None else ()
     options = ("-F", ssh_config) if ssh_config else ()
     with answer.terminable():

@@ -51,7 +51,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     if len(what) > 1 or missing.endswith((".json", ".json.gz")):
         wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
         raise UsageError(wrong, "Name traces, folders of traces, or one run.")
-    run, say = find_run_dir(what[0] if what else None), answer.progress()
+    run, say = find_run_dir(what[0] if what else None), answer.ProgressBar()
     silent: list[Taken] = []
     if ranks is not None or steps or living_ranks(run):
         sets, silent = _asked(run, ranks, steps or 5, within, say)
@@ -126,7 +126,7 @@ def report_on(files: list[Path], as_json: bool) -> None:
     from distdbg.collect.files.trace_files import read_traces
     from distdbg.report.profile_document import profile_document
 
-    say = answer.progress()
+    say = answer.ProgressBar()
     document = profile_document(*read_traces(files, say))
     say("")
     answer.show(document, as_json=as_json)

@@ -22,25 +22,25 @@ def listen_early() -> None:
 
 
 def joined_run() -> RunDir | None:
-    """None where there is none to join. A launch within a rank is a run of its own: it does not see the variable."""
+    """The run directory that the submitter of a batch job made, None if there is none to join.
+
+    A launch within a rank is a run of its own: it does not see the variable. Raises UsageError if the directory cannot
+    be used here.
+    """
     path = os.environ.pop(JOIN_RUN, "")
-    return join_run_dir(Path(path)) if path else None
-
-
-def join_run_dir(path: Path) -> RunDir:
-    """The run directory that the submitter of a batch job made. Raises UsageError where it cannot be used here."""
-    run = RunDir(path)
-    here = socket.gethostname()
+    if not path:
+        return None
+    run, here = RunDir(Path(path)), socket.gethostname()
     if not run.control.is_file():
         raise UsageError(
-            f"the run directory {str(path)!r}, made where the job was submitted, is not to be seen on {here}",
+            f"the run directory {path!r}, made where the job was submitted, is not to be seen on {here}",
             "Put it on a file system that all nodes share: --run-dir, or submit from a shared folder.",
         )
     try:
         os.close(open_own(run.events, os.O_WRONLY | os.O_APPEND))
     except OSError as error:
         raise UsageError(
-            f"the run directory {str(path)!r} cannot be written on {here}: {error.strerror}",
+            f"the run directory {path!r} cannot be written on {here}: {error.strerror}",
             "Put it on a file system that all nodes may write to.",
         ) from None
     return run

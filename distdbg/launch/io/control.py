@@ -9,6 +9,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,18 @@ class ControlWatcher:
                 for request in self._tail.objects():
                     self._found.put(request)
                     os.write(self._notify, b"!")
+
+
+@contextlib.contextmanager
+def refuse_unwritable_run() -> Iterator[None]:
+    """Raise Refused if the block cannot write into the run directory."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            f"the run directory cannot be written: {error.strerror}: {error.filename}",
+            "Ask as the user who launched it, or free some space.",
+        ) from None
 
 
 def ask_to_end(run: RunDir) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from distdbg.collect.files.bounded_read import read_end, read_whole
 from distdbg.collect.runs.run_status import run_status
-from distdbg.errors import NothingToAnalyse, Refused, UsageError
+from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
+from distdbg.launch.io.control import refuse_unwritable_run
 from distdbg.model import fold_ranks
 from distdbg.protocol.agent_events import AgentFinished, MemorySnapshot, Profile
 from distdbg.protocol.requests import TakeProfile, TakeSnapshot
@@ -103,13 +104,8 @@ def _ask_ranks(  # noqa: PLR0917 -- two callers
     asked = wanted or living
     token = os.urandom(4).hex()
     request = make(id=token, ranks=sorted(wanted) if wanted else None)
-    try:
+    with refuse_unwritable_run():
         run.ask(request.record())
-    except OSError as error:
-        raise Refused(
-            f"the run directory cannot be written: {error.strerror}: {error.filename}",
-            "Ask as the user who launched it, or free some space.",
-        ) from None
     attempt = run.attempts()[-1]
     until = time.monotonic() + within
     found: dict[int, Taken] = {}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from distdbg.launch.live.explain import explain, get_ready, where_ranks_are
 from distdbg.launch.live.on_finding import tell_finding
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Nodes
     from distdbg.launch.io.journal import Journal
     from distdbg.launch.live.state import RunState
+    from distdbg.launch.live.view import LiveView, PlainView
     from distdbg.model import Report
     from distdbg.settings import JobSettings
 
@@ -72,12 +73,6 @@ class _Look:
     finished: bool = False
     #: once all agents have answered: when its explanation is not waited for any longer
     until: float = float("inf")
-
-
-class View(Protocol):
-    def say(self, text: str) -> None: ...
-
-    def show(self, text: str) -> None: ...
 
 
 def hang_timeout(settings: JobSettings) -> float | Literal["auto", "off"]:
@@ -109,7 +104,9 @@ def close_look_after(settings: JobSettings) -> float:
 class HangWatch:
     """`hear` takes every event of every agent, `tick` is called ten times a second by the loop that hears them."""
 
-    def __init__(self, settings: JobSettings, run: RunDir, state: RunState, journal: Journal, view: View) -> None:
+    def __init__(
+        self, settings: JobSettings, run: RunDir, state: RunState, journal: Journal, view: LiveView | PlainView
+    ) -> None:
         self._settings = settings
         self._run = run
         self._state = state

@@ -24,10 +24,11 @@ from distdbg.collect.files.bounded_read import read_end, read_whole
 from distdbg.collect.machine import procfs
 from distdbg.collect.machine.job_processes import FoundJob, FoundRank, find_jobs
 from distdbg.collect.machine.recorder import PIPE_ANSWERS_WITHIN_S
-from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
+from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.launch.io import processes
+from distdbg.launch.io.control import refuse_unwritable_run
 from distdbg.launch.watch.write_delay import patience
 from distdbg.masking import mask_argv
 from distdbg.protocol.agent_events import AgentFinished, Dumped
@@ -155,15 +156,10 @@ def _nodes_that_started(run: RunDir) -> list[_Node]:
 
 def _ask(run: RunDir, attempt: Attempt, options: DumpOptions, say: Say) -> _Asked:
     """Once, and wait for the answers. Raises Refused."""
-    try:
+    with refuse_unwritable_run():
         folder = attempt.make_dump("asked")
         asked = _Asked(run, folder, options, _nodes(attempt))
         run.ask(options.request(folder).record())
-    except OSError as error:
-        raise Refused(
-            f"the run directory cannot be written: {error.strerror}: {error.filename}",
-            "Ask as the user who launched it, or free some space.",
-        ) from None
     _wait(asked, say)
     return asked
 
@@ -189,7 +185,9 @@ def _wait(asked: _Asked, say: Say) -> None:
         lasted = time.monotonic() - asked.begun
         if lasted > answers_within and not tried:
             tried = True
-            _do_without(asked, [node for node in asked.waiting if not _began(asked.folder, node)], say)
+            if silent := [node for node in asked.waiting if not _began(asked.folder, node)]:
+                say(f"{_names(silent)} do not answer: ranks that run here are looked at from here")
+                _capture_from_here(asked.run, asked.folder, asked.options, silent, say)
         if lasted > most:
             for node in asked.waiting:
                 node.end = f"the agent of node {node.node_rank} ({node.host}) did not answer within {most:g} s"
@@ -220,13 +218,6 @@ def _began(folder: Path, node: _Node) -> bool:
     return any(
         True for rank in node.ranks for kind in ("stacks", "recorder") for _ in (folder / kind).glob(f"{rank:05d}.1.*")
     )
-
-
-def _do_without(asked: _Asked, silent: list[_Node], say: Say) -> None:
-    """Capture the ranks of silent agents from here, where they run here."""
-    if silent:
-        say(f"{_names(silent)} do not answer: ranks that run here are looked at from here")
-        _capture_from_here(asked.run, asked.folder, asked.options, silent, say)
 
 
 def _capture_from_here(run: RunDir, folder: Path, options: DumpOptions, nodes: Sequence[_Node], say: Say) -> None:

@@ -120,7 +120,10 @@ class StallWatch:
         self._after_pause(now, self._nodes.get(node, now))
         self._nodes[node] = now
         samples = list(samples)
-        self._drop_replaced({sample.key for sample in samples})
+        named = {sample.key for sample in samples}
+        # A launcher, now that the ranks that it has started are sampled, or they, now that they have ended.
+        for number in {key[0] for key in named}:
+            self._drop(self._keys[number] - named)
         for sample in samples:
             rank = self._ranks.get(sample.key)
             at = min(now, now - sample.quiet_s)
@@ -139,11 +142,6 @@ class StallWatch:
                 rank.marks.clear()
                 self._moved(rank.progress)
             rank.sample = sample
-
-    def _drop_replaced(self, named: set[_Key]) -> None:
-        """A launcher, now that the ranks that it has started are sampled, or they, now that they have ended."""
-        for rank in {key[0] for key in named}:
-            self._drop(self._keys[rank] - named)
 
     def ended(self, rank: int) -> None:
         """The rank, and those that it has started."""
