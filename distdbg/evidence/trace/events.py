@@ -6,8 +6,9 @@ Sources: what torch 2.x writes (kineto's output_json.cpp), and the names of cate
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from distdbg.evidence.jsonl import integer, number
@@ -60,6 +61,8 @@ class ProfileTrace:
 
     threads: dict[Key, list[HostEvent]] = field(default_factory=dict)
     devices: dict[int, list[DeviceEvent]] = field(default_factory=dict)
+    #: the `user_annotation` events among them, by thread
+    annotations: dict[Key, list[HostEvent]] = field(default_factory=dict)
     #: of the thread that trains
     lines: list[HostEvent] = field(default_factory=list)
     #: events that no torch.profiler writes
@@ -72,10 +75,16 @@ class ProfileTrace:
     def events(self) -> int:
         return sum(map(len, self.threads.values())) + sum(map(len, self.devices.values()))
 
+    def host_events(self) -> Iterator[HostEvent]:
+        return chain.from_iterable(self.threads.values())
+
+    def all_annotations(self) -> Iterator[HostEvent]:
+        return chain.from_iterable(self.annotations.values())
+
     @property
     def operators(self) -> int:
         """How many are torch's own: operators, or kernels."""
-        host = sum(e.category != "python_function" for events in self.threads.values() for e in events)
+        host = sum(e.category != "python_function" for e in self.host_events())
         return host + sum(map(len, self.devices.values()))
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -100,10 +109,11 @@ class ProfileTrace:
             telling = _OF_STEPS if name.startswith(marks.STEP) else _ARGUMENTS if name in _TELLING else ()
             kept = {k: args[k] for k in telling if k in args}
             key = (_plain(event.get("pid")), _plain(event.get("tid")))
-            self.threads.setdefault(key, []).append(
-                HostEvent(begin, begin + lasts, category, self._name(name), integer(args, "correlation") or 0,
-                          kept if telling else None)
-            )  # fmt: skip
+            host_event = HostEvent(begin, begin + lasts, category, self._name(name),
+                                   integer(args, "correlation") or 0, kept if telling else None)  # fmt: skip
+            self.threads.setdefault(key, []).append(host_event)
+            if category == "user_annotation":
+                self.annotations.setdefault(key, []).append(host_event)
         elif category in _DEVICE:
             device = integer(args, "device")
             device = integer(event, "pid") if device is None else device

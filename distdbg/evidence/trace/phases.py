@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -98,11 +99,11 @@ class TracePhases:
 
 def find_steps(trace: ProfileTrace) -> Steps | None:
     """None where the trace has no step, nor two ends of an optimizer's."""
-    thread = _trains(trace)
+    thread = _training_thread(trace)
     if thread is None:
         return None
     own, torchs, ends = [], [], []
-    for event in (e for events in trace.threads.values() for e in events if e.category == "user_annotation"):
+    for event in trace.all_annotations():
         if (number := marks.step_of(event.name)) is not None:
             own.append(Step(str(number), event.begin, event.end, decimal(event.args or {}, marks.QUEUED) or 0.0))
         elif found := _PROFILER_STEP.match(event.name):
@@ -116,29 +117,32 @@ def find_steps(trace: ProfileTrace) -> Steps | None:
     return None
 
 
-def _trains(trace: ProfileTrace) -> Key | None:
+def _training_thread(trace: ProfileTrace) -> Key | None:
     """The thread of the optimizer, else of torch's steps, else of Python's frames, else of most operators."""
-    counts: dict[Key, list[int]] = {}
-    for thread, events in trace.threads.items():
-        optimizer = sum(e.name.startswith("Optimizer.step#") for e in events)
-        steps = sum(_PROFILER_STEP.match(e.name) is not None for e in events)
-        frames = sum(e.category == "python_function" for e in events)
-        counts[thread] = [optimizer, steps, frames, sum(e.category == "cpu_op" for e in events)]
-    likely = max(counts, key=lambda t: counts[t], default=None)
-    return likely if likely is not None and any(counts[likely]) else None
+
+    def count(thread: Key) -> list[int]:
+        names = [event.name for event in trace.annotations.get(thread, ())]
+        categories = Counter(event.category for event in trace.threads[thread])
+        optimizer = sum(name.startswith("Optimizer.step#") for name in names)
+        steps = sum(_PROFILER_STEP.match(name) is not None for name in names)
+        return [optimizer, steps, categories["python_function"], categories["cpu_op"]]
+
+    counts = {thread: count(thread) for thread in trace.threads}
+    thread = max(counts, key=lambda t: counts[t], default=None)
+    return thread if thread is not None and any(counts[thread]) else None
 
 
 def processes(trace: ProfileTrace) -> int:
     """How many processes have steps in it: more than one where several ranks' traces were merged."""
     return len({
-        pid for (pid, _), events in trace.threads.items() for e in events
-        if e.category == "user_annotation" and (marks.step_of(e.name) is not None or _PROFILER_STEP.match(e.name))
+        pid for (pid, _), events in trace.annotations.items() for e in events
+        if marks.step_of(e.name) is not None or _PROFILER_STEP.match(e.name)
     })  # fmt: skip
 
 
 def whole(trace: ProfileTrace) -> Steps | None:
     """Where there are no steps: all of it. None where no operator is in it."""
-    thread = _trains(trace)
+    thread = _training_thread(trace)
     events = [e for e in trace.threads.get(thread, ()) if e.category == "cpu_op"] if thread else []
     if thread is None or not events:
         return None
@@ -149,15 +153,15 @@ def whole(trace: ProfileTrace) -> Steps | None:
 def find_phases(trace: ProfileTrace, steps: Steps) -> TracePhases:
     """Needs an arranged trace."""
     main = trace.threads[steps.thread]
-    said = [e for events in trace.threads.values() for e in events if e.category == "user_annotation"]
+    said = list(trace.all_annotations())
     data = _named(said, lambda n: n.startswith("enumerate(DataLoader)") or n == marks.LOADER)
     optimizer = _named(said, lambda n: n.startswith("Optimizer.") or n == marks.OPTIMIZER)
-    others = [e for thread, events in trace.threads.items() if thread != steps.thread for e in events]
-    backward = union([*_named(said, lambda n: n == marks.BACKWARD), *_evaluations(main, others, [*data, *optimizer])])
+    evaluations = _evaluations(main, trace.host_events(), [*data, *optimizer])
+    backward = union([*_named(said, lambda n: n == marks.BACKWARD), *evaluations])
     # zero_grad may be before or after the forward: no forward begins with it, or after it
     before = union([*data, *backward, *_named(said, lambda n: n.startswith("Optimizer.step#") or n == marks.OPTIMIZER)])
     marked = _named(said, lambda n: n == marks.FORWARD or n.endswith("DataParallel.forward"))
-    begins = _Begins([begin for begin, _ in marked], _operators(main, union([*before, *optimizer])))
+    begins = [begin for begin, _ in marked], _operators(main, union([*before, *optimizer]))
     preparing, forward = _before_backward(steps, before, backward, begins, {end for _, end in data})
     exposed, hidden = _communication(trace)
     phases = TracePhases(data, preparing, union([*marked, *forward]), backward, optimizer, exposed, hidden)
@@ -166,7 +170,7 @@ def find_phases(trace: ProfileTrace, steps: Steps) -> TracePhases:
 
 def _on_device(trace: ProfileTrace, host: TracePhases) -> TracePhases:
     """Each kernel belongs to the phase that the host was in when it launched it."""
-    launched = {e.correlation: e.begin for events in trace.threads.values() for e in events if e.correlation}
+    launched = {e.correlation: e.begin for e in trace.host_events() if e.correlation}
     spans = {name: getattr(host, name) for name in ("optimizer", "backward", "preparing", "forward")}
     ran: dict[str, Spans] = {name: [] for name in spans}
     for kernel in (k for events in trace.devices.values() for k in events):
@@ -184,15 +188,11 @@ def _named(events: Iterable[HostEvent], fits: Callable[[str], bool]) -> Spans:
     return union((e.begin, e.end) for e in events if fits(e.name))
 
 
-def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_over: Spans) -> Spans:
+def _evaluations(main: Sequence[HostEvent], events: Iterable[HostEvent], not_over: Spans) -> Spans:
     """The stretches of backward passes: from the first node of a graph to its last, until the training thread runs an
     operator of its own."""
-    nodes = sorted((e.begin, e.end) for e in [*main, *others] if e.name.startswith(_EVALUATES))
-    inside = union(nodes)
-    stops = sorted(
-        [e.begin for e in main if e.category == "cpu_op" and not within(inside, e.begin, e.begin + _MOMENT_US)]
-        + [begin for begin, _ in not_over]
-    )
+    nodes = sorted((e.begin, e.end) for e in events if e.name.startswith(_EVALUATES))
+    stops = sorted([*_operators(main, union(nodes)), *(begin for begin, _ in not_over)])
     joined: Spans = []
     for begin, end in nodes:
         if joined:
@@ -205,27 +205,22 @@ def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_ove
     return joined
 
 
-@dataclass(frozen=True)
-class _Begins:
-    """Where a forward may begin: at a mark of one, else at an operator."""
-
-    marked: Sequence[float]
-    operators: Sequence[float]
-
-    def first(self, after: float, before: float) -> float | None:
-        for begins in (self.marked, self.operators):
-            at = bisect_left(begins, after)
-            if at < len(begins) and begins[at] < before:
-                return begins[at]
-        return None
+def _find_begin(begins: Iterable[Sequence[float]], after: float, before: float) -> float | None:
+    """Where a forward begins: at the first mark in between, else at the first operator."""
+    for times in begins:
+        index = bisect_left(times, after)
+        if index < len(times) and times[index] < before:
+            return times[index]
+    return None
 
 
 def _operators(main: Sequence[HostEvent], outside: Spans) -> list[float]:
+    """When the training thread began each operator that is not in these spans."""
     return [e.begin for e in main if e.category == "cpu_op" and not within(outside, e.begin, e.begin + _MOMENT_US)]
 
 
 def _before_backward(
-    steps: Steps, marked: Spans, backward: Spans, begins: _Begins, batches: set[float]
+    steps: Steps, marked: Spans, backward: Spans, begins: Iterable[Sequence[float]], batches: set[float]
 ) -> tuple[Spans, Spans]:
     """(preparing, forward) before each backward. The forward begins after the previous phase and includes the loss. The
     time before the forward is preparing if a batch had just arrived, else not known."""
@@ -235,7 +230,7 @@ def _before_backward(
     for step in steps.steps:
         for end in ends[bisect_left(ends, step.begin) : bisect_left(ends, step.end)]:
             before = max((until for _, until in within(marked, step.begin, end)), default=step.begin)
-            first = begins.first(before, end)
+            first = _find_begin(begins, before, end)
             if first is not None:
                 forward.append((first, end))
                 preparing += [(before, first)] if before in batches else []
@@ -249,14 +244,11 @@ def _communication(trace: ProfileTrace) -> tuple[Spans, Spans]:
         talk = union((k.begin, k.end) for k in kernels if is_communication(k))
         work = union((k.begin, k.end) for k in kernels if k.category == "kernel" and not is_communication(k))
     else:
-        host = [e for events in trace.threads.values() for e in events]
+        host = list(trace.host_events())
         # what hands it over is of it: on a crowded machine that alone takes milliseconds
         talk = union((e.begin, e.end) for e in host if e.category in _HOST_CATEGORIES and _COMMUNICATION.match(e.name))
-        work = union(
-            (e.begin, e.end)
-            for e in host
-            if e.category == "cpu_op" and not _COMMUNICATION.match(e.name) and not e.name.startswith(_EVALUATES)
-        )
+        work = union((e.begin, e.end) for e in host if e.category == "cpu_op"
+                     and not _COMMUNICATION.match(e.name) and not e.name.startswith(_EVALUATES))  # fmt: skip
     return without(talk, work), overlap(talk, work)
 
 

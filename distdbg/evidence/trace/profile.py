@@ -353,7 +353,7 @@ _HAS_WORKERS = {"_SingleProcessDataLoaderIter": False, "_MultiProcessingDataLoad
 
 
 def _loader(trace: ProfileTrace) -> str:
-    names = {e.name for events in trace.threads.values() for e in events if e.name.startswith("enumerate(DataLoader)#")}
+    names = (e.name for e in trace.all_annotations() if e.name.startswith("enumerate(DataLoader)#"))
     name = min(names, default="")
     return name.partition("#")[2].removesuffix(".__next__")
 
