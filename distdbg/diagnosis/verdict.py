@@ -15,8 +15,8 @@ from distdbg.diagnosis.waits.hang import is_hung
 from distdbg.diagnosis.waits.undecided import MISSING_RANK, undecided
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.exit_status import shell_code
-from distdbg.evidence.host.broken_agents import broken_agents
 from distdbg.evidence.jsonl import number
+from distdbg.evidence.launcher import broken_agents
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown
 from distdbg.plain_text import shortened

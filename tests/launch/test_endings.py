@@ -16,7 +16,7 @@ import pytest
 
 from distdbg.collect.machine import procfs
 from distdbg.collect.runs.run_evidence import load_evidence
-from distdbg.evidence.host.broken_agents import broken_agents
+from distdbg.evidence.launcher import broken_agents
 from distdbg.rundir import RunDir, list_runs
 from tests.conftest import processes_of
 

@@ -12,7 +12,7 @@ from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.finding import build_finding
 from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
-from distdbg.evidence.host.broken_agents import BrokenAgent, broken_agents
+from distdbg.evidence.launcher import BrokenAgent, broken_agents
 from distdbg.evidence.logs.messages import KnownMessage, recognise
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.evidence.stacks.tracebacks import last_chain
