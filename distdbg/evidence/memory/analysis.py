@@ -206,7 +206,10 @@ _MOST_LEAKS = 20
 
 
 def leaks(trace: MemoryTrace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak, ...], str]:
-    """Ranked by how fast they grow; or why nothing can be said."""
+    """The stacks that hold more from step to step, fastest first; or why nothing can be said.
+
+    Memory is sampled where steps end: the layers of one forward pass fill it just as a leak does.
+    """
     if not ends:
         return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
     bounds = thinned(ends)
