@@ -16,7 +16,7 @@ def written(tmp_path):
     subscribers = []
     log = CallLog(str(tmp_path / "00000"))
     bus = SimpleNamespace(subscribe=lambda _event, record: subscribers.append(record))
-    log.subscribe(bus, SimpleNamespace(caller=lambda: lambda: None, transfer=lambda: lambda: None))
+    log.subscribe(bus, SimpleNamespace(counter=lambda _count: lambda _call: None, transfer=lambda: lambda: None))
     raw, sites = tmp_path / "00000.calls", tmp_path / "00000.sites"
     return subscribers[0], lambda: read_calls(raw.read_bytes(), sites.read_text())
 
