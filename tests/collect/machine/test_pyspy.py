@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,13 @@ def names(threads):
     return [frame["name"] for frame in threads[0]["frames"]]
 
 
+def wait_until_stopped(pid):
+    deadline = time.monotonic() + 10
+    while (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) != "T":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.01)
+
+
 def test_frames_come_innermost_first_and_without_the_users_values(sleeper):
     threads = pyspy.stacks(sleeper.pid, within_s=20)
     assert names(threads) == ["inner", "outer", "<module>"]
@@ -47,9 +56,9 @@ def test_frames_come_innermost_first_and_without_the_users_values(sleeper):
 
 def test_one_that_is_stopped_is_read_and_stays_stopped(sleeper):
     sleeper.send_signal(signal.SIGSTOP)
+    wait_until_stopped(sleeper.pid)
     assert names(pyspy.stacks(sleeper.pid, within_s=20)) == ["inner", "outer", "<module>"]
-    with open(f"/proc/{sleeper.pid}/stat") as file:
-        assert file.read().rpartition(")")[2].split()[0] == "T"
+    wait_until_stopped(sleeper.pid)  # the kernel runs it for a moment after the tracer has gone, to stop it again
 
 
 def test_why_there_are_none_is_said(sleeper):
