@@ -5,6 +5,7 @@ A backend is an entry point of the group `distdbg.backends`; distdbg/launch/back
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,9 @@ def entry_points() -> dict[str, EntryPoint]:
 
     found = {entry.name: entry for entry in _own()}
     for distribution in metadata.distributions():
-        for entry in distribution.entry_points.select(group=GROUP):
-            found.setdefault(entry.name, entry)
+        with contextlib.suppress(OSError, ValueError):  # another package's file that cannot be read, or is no such list
+            for entry in distribution.entry_points.select(group=GROUP):
+                found.setdefault(entry.name, entry)
     return dict(sorted(found.items()))
 
 

@@ -32,17 +32,17 @@ _PLAIN_KEYS = ("sort", "primary", "foreign", "group", "partition", "value", "dic
 #: These sound secret and are not: paths, sizes, switches.
 _PLAIN_NAMES = {"SSH_AUTH_SOCK", "XAUTHORITY", "PWD", "OLDPWD"}
 _PLAIN_ENDS = ("path", "file", "dir", "parallelism", "size", "len", "length", "name", "type", "url", "limit")
-#: Tokens that show what they are by their beginning: hf_trainer.py is none.
+#: Tokens that show what they are by their beginning: hf_trainer.py is none. MII is that of a key or certificate in PEM.
 _LOOKS = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|sk-|rk_live_|sk_live_|xox[abeprs]-|AKIA|ASIA|AIza"
-    r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,2000}\.)(?![\w\-]*\.py\b)[\w.\-/+=]{8,}"
+    r"|nvapi-|npm_|pypi-|dop_v1_|dckr_pat_|wandb_v1_|MII[B-K][\w+/]{24}|eyJ[\w-]{5,2000}\.)(?![\w\-]*\.py\b)[\w.\-/+=]{8,}"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S)
 _URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]{0,30}://)[^\s/?#\"'@]*(?:@[^\s/?#\"'@]*)*@", re.I)
 _SCHEME = re.compile(r"\b(?P<head>Bearer|Basic|Digest)\s+[\w.\-/+=~]{6,}", re.I)
 _NAME = re.compile(r"[\w.\-]+")
 #: Not the colon of https://, whose query would be taken for its value.
-_SIGN = re.compile(r"\"?\s*(?:=|:(?!//))\s*")
+_SIGN = re.compile(r"[\"']?\s*(?:=|:(?!//))\s*")
 _VALUE = re.compile(r"\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|[\"']?(?P<bare>[^\s\"'&;,{}]+)")
 #: Short options that often are a password's. A port, a name and a path stay: only what no word is, is masked.
 _SHORT = ("-p", "-P", "-pw")

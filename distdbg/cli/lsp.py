@@ -55,7 +55,10 @@ def server(wanted: Collection[str], *, everything: bool) -> Any:  # noqa: ANN401
         document = made.workspace.get_text_document(uri)
         version, loop = document.version, asyncio.get_running_loop()
         path, text = document.path, document.source
-        found = await loop.run_in_executor(one_thread, lambda: marks(path, text, wanted, cpu_limit()))
+        try:
+            found = await loop.run_in_executor(one_thread, lambda: marks(path, text, wanted, cpu_limit()))
+        except asyncio.CancelledError:  # the editor has gone
+            return
         if newest.get(uri) is this:
             its = [m for m in found if everything or m.severity != "info"]
             shown[uri] = [(_diagnostic(types, mark), mark) for mark in its]

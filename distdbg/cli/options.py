@@ -28,6 +28,15 @@ class BackendChoice(click.Choice):  # type: ignore[type-arg]  # generic from cli
         return (AUTO, *backend_names())
 
 
+class SecondsRange(click.FloatRange):
+    """A number of seconds within bounds. Click takes `nan` for a number that no bound excludes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        if isinstance(value, str) and value.strip().lower().lstrip("+-") == "nan":
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class EvidencePath(click.Path):
     """A file or folder that is analysed. One that may not be read is no mistake of usage: exit code 4."""
 

@@ -18,7 +18,7 @@ from distdbg.evidence.exit_status import shell_code
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.launcher import broken_agents
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, Report, Unknown, is_plausible_time
 from distdbg.plain_text import shortened
 from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Launched, TimeUp
@@ -334,7 +334,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
         "name": job.get("name"),
         "argv": job.get("argv"),
         "started": started,
-        "ended": max([*ends, *times], default=None),
+        "ended": max(filter(is_plausible_time, [*ends, *times]), default=None),
         "attempt": evidence.attempt,
         "world_size": max(evidence.world_size or 0, len(evidence.ranks), dumped),
         "nodes": [node.host for node in evidence.nodes],

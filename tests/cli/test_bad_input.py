@@ -56,6 +56,8 @@ VALUES = {
     "findings rank-killd": 2,
     "guards nope": 2,
     "preflight --nodes 0": 2,
+    "top --interval nan": 2,
+    "cancel --timeout NaN": 2,
     "preflight --hosts ,": 2,
     "launch --hosts= train.py": 2,
     "launch --show-ranks , train.py": 2,

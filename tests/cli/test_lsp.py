@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,16 @@ def test_message_of_impossible_length_is_one_sentence(digits: int, tmp_path: Pat
     done = subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (5, "", 2)
     assert "Content-Length" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_editor_that_goes_while_a_text_is_looked_at_leaves_no_traceback(tmp_path: Path) -> None:
+    document = {"uri": URI, "languageId": "python", "version": 1, "text": TEXT * 40}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}}},
+        {"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": document}},
+    ]
+    bodies = [json.dumps(message) for message in messages]
+    command = [sys.executable, "-m", "distdbg", "lint", "--lsp"]
+    text = "".join(f"Content-Length: {len(body)}\r\n\r\n{body}" for body in bodies)
+    done = subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr

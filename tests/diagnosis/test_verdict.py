@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnosis import rules
 from distdbg.diagnosis.rules import Rule, all_rules
-from distdbg.diagnosis.verdict import build_report, explain, order
+from distdbg.diagnosis.verdict import build_report, explain, order, run_facts
 from distdbg.hidden_values import HiddenValues, SecretValue
 from distdbg.launch.plan.job_record import hidden_values
 from distdbg.masking import MASK
@@ -274,3 +274,12 @@ def test_a_job_that_runs_has_lasted_until_its_nodes_were_last_heard_of(tmp_path)
     run.event(1, "progress", t=9999.0, step=400)  # by a clock of its own
     facts = run.report().run
     assert facts["ended"] - facts["started"] < 600
+
+
+def test_impossible_time_of_an_end_makes_no_duration(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(2, "ValueError", "boom", t=7.0)
+    evidence = run.closes().evidence()
+    late = replace(evidence.ranks[2], ended=1e40)
+    facts = run_facts(replace(evidence, ranks=(*evidence.ranks[:2], late)))
+    assert facts["ended"] is None or facts["ended"] < 2**33

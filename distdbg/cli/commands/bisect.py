@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli.epilog import examples, exits
+from distdbg.cli.options import SecondsRange
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from distdbg.whole_file import write_whole
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--vary", multiple=True, metavar="FLAG=LOW[:HIGH[:STEP]]",
               help="An option of the script to reduce: --seq-len=64:4096:64.")  # fmt: skip
 @click.option("--fix", "fixed", multiple=True, type=click.Choice(["ranks", "layers"]), help="Do not reduce these.")
-@click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
+@click.option("--timeout", type=SecondsRange(min=1), metavar="SECONDS",
               help="Limit of one run; a longer run does not count.  [default: 3 times the first, plus 60]")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="New folder for the runs.  [default: a new one in ./distdbg-bisect]")  # fmt: skip

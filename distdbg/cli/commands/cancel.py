@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli.epilog import examples, exits
-from distdbg.cli.options import run_argument
+from distdbg.cli.options import SecondsRange, run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.backends import submitted_job
@@ -35,7 +35,7 @@ _ASK_SCHEDULER_EVERY_S = 3.0
 @click.command("cancel")
 @run_argument
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended (the default).")
-@click.option("--timeout", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=SecondsRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
 def command(run: str | None, wait: bool, timeout: float) -> None:
     """End a run: its ranks get SIGTERM, and SIGKILL after the grace period, as with Ctrl-C in its terminal.
 

@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.cli.options import html_option, run_argument
+from distdbg.cli.options import SecondsRange, html_option, run_argument
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
               help="Collect C frames of N ranks with rare stacks; each is paused for about a second.")  # fmt: skip
 @click.option("--looks", type=click.IntRange(1, 20), show_default="2; 4 of a job without heartbeats",
               help="Samples per rank; two distinguish a loop from a blocked rank.")  # fmt: skip
-@click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
+@click.option("--interval", type=SecondsRange(0.05, 60), default=1.0, show_default=True,
               help="Seconds between samples.")  # fmt: skip
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option

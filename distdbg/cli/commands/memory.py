@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
-from distdbg.cli.options import EvidencePath, html_option, output_option, ranks_of, run_argument
+from distdbg.cli.options import EvidencePath, SecondsRange, html_option, output_option, ranks_of, run_argument
 from distdbg.errors import ToolMissing, UsageError, install_extra
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
 @command.command("snapshot", short_help="Take a memory snapshot of the ranks of a running job.")
 @run_argument
 @click.option("--ranks", metavar="RANKS", help="Only these ranks, such as 0,3 or 0-3.  [default: all]")
-@click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
+@click.option("--within", type=SecondsRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
 def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     """Take a memory snapshot of the ranks of a running RUN; without RUN, of the newest here.
 

@@ -10,6 +10,7 @@ import click
 
 from distdbg.cli.epilog import JUDGES, examples, exits
 from distdbg.cli.json_answer import json_option
+from distdbg.cli.options import SecondsRange
 from distdbg.wording import name_ranks
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("what", nargs=-1, metavar="[RUN|FILE…]")
 @click.option("--ranks", metavar="RANKS", help="Ranks of a running job to profile, such as 0,3 or 0-3.")
 @click.option("--steps", type=click.IntRange(1, 100), help="Number of steps of a running job to profile.  [default: 5]")
-@click.option("--within", type=click.FloatRange(1, 86400), default=120.0, show_default=True, help="Seconds to wait.")
+@click.option("--within", type=SecondsRange(1, 86400), default=120.0, show_default=True, help="Seconds to wait.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `profile`).")
 def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within: float, as_json: bool) -> None:
     """Profile the next steps of a running RUN; without RUN, of the newest here. Report where their time goes.

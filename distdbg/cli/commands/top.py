@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli.epilog import READS, examples, exits
-from distdbg.cli.options import run_argument
+from distdbg.cli.options import SecondsRange, run_argument
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import unguarded
@@ -43,7 +43,7 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per interval (distdbg.top/1), until the run ends."
 )
-@click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
+@click.option("--interval", type=SecondsRange(0.5, 3600), default=2.0, show_default=True,
               help="Seconds between updates.")  # fmt: skip
 def command(run: str | None, once: bool, as_json: bool, interval: float) -> None:
     """Watch a run: its ranks with step, pace, phase, wait for data, GPU and memory; failing ranks first.

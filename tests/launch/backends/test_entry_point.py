@@ -140,3 +140,10 @@ def test_a_copy_without_metadata_has_distdbgs_own(monkeypatch):
     found = backend_names.entry_points.__wrapped__()
     assert found.keys() >= {"local", "slurm", "ssh"}
     assert [entry.load().name for entry in found.values()] == list(found)
+
+
+def test_package_whose_entry_points_cannot_be_read_hides_no_backend(distdbg, tmp_path):
+    package(tmp_path / "site", "broken", "", "broken:Broken", "broken")
+    (tmp_path / "site" / "distdbg_broken-1.0.dist-info" / "entry_points.txt").write_bytes(b"\xff\xfe[distdbg.backends]")
+    done = distdbg("launch", "--help", env={"PYTHONPATH": str(tmp_path / "site")})
+    assert done.code == 0 and "slurm" in done.out and "broken" not in done.out, done
