@@ -92,7 +92,7 @@ def process_limit(error: Exception) -> CannotStart | None:
     if not no_process and not (isinstance(error, RuntimeError) and str(error) == "can't start new thread"):
         return None
     return CannotStart(
-        f"no more processes or threads can be started: {error}",
+        f"no more processes or threads can be started: {getattr(error, 'strerror', None) or error}",
         "Raise `ulimit -u` or the limit of the container or control group (pids.max), or end other processes.",
     )
 

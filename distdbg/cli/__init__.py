@@ -137,8 +137,8 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
             _say(UsageError(error.format_message().rstrip("."), _where_help_is(error)))
             return error.exit_code
         case RuntimeError() | BlockingIOError() if (limit := process_limit(error)) is not None:
-            _say(limit)
-            return limit.exit_code
+            _say(limit)  # before a launch has run anything it is a mistake of usage
+            return limit.exit_code if command == "launch" else _code_of_own_error(command)
         case click.Abort():
             return 130
         case BrokenPipeError():
@@ -153,8 +153,6 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
             return _exhausted(error.strerror or str(error), command)
         case MemoryError():
             return _exhausted("no more memory can be had", command)
-        case RuntimeError(args=("can't start new thread",)):
-            return _exhausted("no more threads can be started", command)
         case OSError(errno=errno.ENAMETOOLONG):
             _say(UsageError("a path is longer than the system allows", "Name a shorter one."))
             return UsageError.exit_code

@@ -11,6 +11,7 @@ import pytest
 from gpu_box.box import GpuBox
 from tests.conftest import (  # noqa: F401 -- fixtures and hooks
     Finished,
+    box_torch,
     gpu_box,
     need,
     no_orphans,

@@ -17,7 +17,7 @@ import pytest
 from distdbg.collect.machine.nccl_ras import ask_ras
 from distdbg.evidence.recorder.nccl_ras import behind, read_ras
 from gpu_box.build import HERE as SOURCES
-from gpu_box.build import compile_box
+from gpu_box.build import TESTED, compile_box
 from gpu_box.tables import header
 from gpu_box.tests.test_nccl_log import ids_of
 from tests.conftest import run_command
@@ -28,7 +28,10 @@ GIB = 1 << 30
 HERE = Path(__file__).parent
 DEMOS, RANKS = HERE / "demos", HERE / "ranks_of_one.py"
 #: See `test_the_sources_are_short`.
-MOST_LINES = 2_140
+MOST_LINES = 2_141
+#: The newest tested torch with the older backend of NCCL: nccl2 words an error in another way, ends a process by an
+#: abort, and cannot have ranks that are no processes (distdbg rehearses chosen ranks with the older backend).
+OLDER_BACKEND = pytest.mark.parametrize("box_torch", [TESTED[-1]])
 #: What NVML says of a lost device, to every process.
 LOST = dict.fromkeys(("memory", "processes", "ecc", "clock", "slowed"), f"error {pynvml.NVML_ERROR_GPU_IS_LOST}")
 LOST |= {"xid": 79}
@@ -156,12 +159,14 @@ def test_one_rank_stands_for_a_thousand(run, tmp_path):
     assert f"rank 0 (8, 1024) {['five'] * 8}" in done.out, done
 
 
+@OLDER_BACKEND
 @pytest.mark.parametrize("mode", ["lazy", "eager"])
 def test_four_ranks_stand_for_64(run, mode):
     done = run("chosen_ranks.py", mode, ranks=4, devices=8, real=(0, 7, 56, 63))
     assert done.code == 0 and set(re.findall(r"rank (\d+) ended", done.out)) == {"0", "7", "56", "63"}, done
 
 
+@OLDER_BACKEND
 @pytest.mark.parametrize(
     ("fault", "raised"),
     [
@@ -211,6 +216,7 @@ def test_ras_answers_as_our_reader_knows_it(gpu_box, tmp_path):
     assert (late[0].count, late[0].most) == (1, 2)
 
 
+@OLDER_BACKEND
 def test_a_kernel_that_never_ends_is_seen_by_the_watchdog_of_all(run, tmp_path):
     env = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "recorder_")}
     done = run("faults.py", ranks=2, faults={1: "kernel-hang kernel=FillFunctor at=3"}, env=env, timeout=100)

@@ -10,7 +10,7 @@ from typing import Any
 from distdbg.evidence.stacks.threads import MOST_FRAMES
 from distdbg.evidence.stacks.tracebacks import TracebackFrame
 
-_FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
+_FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?(?:Fatal Python error: )+(.+)$", re.MULTILINE)
 _MOST_ROWS = 400
 _TERMINATE = re.compile(
     r"^terminate called (?:after throwing an instance of '(?P<type>[^'\n]+)'(?:\s*\n\s*what\(\):\s*(?P<what>.*))?"

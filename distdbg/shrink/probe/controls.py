@@ -177,7 +177,8 @@ def _reshapes(builder: Builder, values: Config, beside: Sequence[str], *, unknow
 
     paths = [f"{path}.{i}" for path in beside for i in range(builder.whole.lists[path])]
     try:
-        models = [builder.with_constant_weights(config) for config in (builder.full, values)]
+        # in training: groups of queries are copies of the input there alone
+        models = [builder.with_constant_weights(config).train() for config in (builder.full, values)]
         inputs = inputs_for(models[0])
         before, after = (measure(m, {p: m.get_submodule(p) for p in paths}, **inputs) for m in models)
     except Exception:
