@@ -16,8 +16,8 @@ from distdbg.diagnosis.failures.record import RankFailure
 from distdbg.evidence.logs.messages import recognise
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.tracebacks import HEADER, ParsedException, last_chain
-from distdbg.model import Finding, fold_ranks
-from distdbg.wording import plural
+from distdbg.model import Finding
+from distdbg.wording import name_ranks, plural
 
 #: torch/distributed/checkpoint/api.py, CheckpointException
 _CHECKPOINT = re.compile(rf"^{re.escape(HEADER)} \(RANK (\d{{1,9}})\)$", re.M)
@@ -102,7 +102,7 @@ def _order(evidence: RunEvidence, message: str, size: int) -> _Told | None:
     first, other = int(told[1]), int(told[3])
     alike = other - first
     undecided = first != 0 or 2 * alike <= size
-    others = f"rank {first}" if alike == 1 else f"ranks {fold_ranks(range(first, other))}"
+    others = name_ranks(range(first, other))
     gather = "gathers" if alike == 1 else "gather"
     ranks = (first, other) if undecided else (other,)
     summary = f"{who(evidence, (other,))} gathers {told[4]} in its forward, where {others} {gather} {told[2]}"

@@ -72,7 +72,7 @@ _ROOM = {
 _INODES = (20, 1000)
 
 
-@rule("disk-low", "folder-not-shared", needs=("clocks", "preflight"))
+@rule("disk-low", "folder-not-shared", needs=("preflight",))
 def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
     """There is no room where a job writes: the folder of its runs, /dev/shm, the temporary folder."""
     low = (
@@ -110,7 +110,7 @@ _FEWEST_FILES = 1024
 _FEWEST_PROCESSES = 512
 
 
-@rule("limits-low", needs=("clocks", "preflight"))
+@rule("limits-low", needs=("preflight",))
 def limits_low(evidence: RunEvidence) -> Iterator[Finding]:
     """Limits of the shell or the scheduler that a job would run into."""
     low = ((words, node) for node, facts in looks(evidence, "limits") for words in _low_limits(facts))
@@ -128,7 +128,7 @@ def _low_limits(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"may have {soft['nproc']} processes and threads a user"
 
 
-@rule("ptrace-denied", needs=("clocks", "preflight"))
+@rule("ptrace-denied", needs=("preflight",))
 def ptrace_denied(evidence: RunEvidence) -> Iterator[Finding]:
     """Nobody could look into a rank on this node when it hangs."""
     denied = ((str(facts["because"]), node) for node, facts in looks(evidence, "ptrace") if facts.get("because"))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from distdbg.diagnosis.finding import build_finding
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import CostlyPlace, RankProfile
-from distdbg.model import Citation, Confidence, Finding, fold_ranks
+from distdbg.model import Citation, Confidence, Finding
+from distdbg.wording import name_ranks
 
 #: Less of a step than this is not worth a word, nor what is below a clock's and a profiler's own noise.
 SHARE = 0.05
@@ -109,9 +110,7 @@ def who(evidence: RunEvidence, profiles: Iterable[RankProfile]) -> str:
     ranks = {p.rank for p in found if p.rank is not None}
     if not ranks:
         return found[0].who if len(found) == 1 else f"{len(found)} files"
-    if len(ranks) == 1:
-        return f"rank {ranks.pop()}"
-    return f"all {len(ranks)} ranks" if len(ranks) == evidence.world_size else f"ranks {fold_ranks(ranks)}"
+    return f"all {len(ranks)} ranks" if 1 < len(ranks) == evidence.world_size else name_ranks(ranks)
 
 
 def profile_finding(

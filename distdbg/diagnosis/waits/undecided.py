@@ -36,7 +36,7 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
     if hang is None:
         return _unknown(f"nothing of its ranks was collected while it did{_dump_failures(evidence)}") if hung else None
     if not hang.stands:
-        why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
+        why = f"{name_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
         return _unknown(why) if hung else Unknown("whether it hangs", _why_not_seen(hang))
     if hang.starting:
         return None  # it waits for nothing that is known to be missing
@@ -53,7 +53,7 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
 def _why_not_seen(hang: Hang) -> str:
     """Why looks at a job that runs do not show whether it hangs."""
     if hang.moved:
-        return f"{_ranks(hang.moved)} went on between the looks (`hang-dump --looks 5 --interval 5` looks longer)"
+        return f"{name_ranks(hang.moved)} went on between the looks (`hang-dump --looks 5 --interval 5` looks longer)"
     if hang.life:
         return f"{hang.life}: that is work and no hang yet, ask again"
     return f"a rank made progress {hang.quiet_s or 0.0:.0f} s before: ask again, it takes {QUIET_S:.0f} s without"
@@ -81,7 +81,7 @@ def _wrong_size(evidence: RunEvidence, hang: Hang) -> str:
         return ""
     waiting = [rank for rank, told in sizes.items() if told == size]
     return (
-        f"{_ranks(waiting)} {plural('waits', waiting)} for a group of {size} ranks (WORLD_SIZE, or "
+        f"{name_ranks(waiting)} {plural('waits', waiting)} for a group of {size} ranks (WORLD_SIZE, or "
         f"world_size of init_process_group), and {evidence.world_size} were started"
     )
 
@@ -120,9 +120,9 @@ def _records_starts(hang: Hang, waits: list[Wait]) -> str:
 
 def _not_read(hang: Hang) -> str:
     if hang.unread:
-        return f"every rank that was read has joined, and {_ranks(hang.unread)}, which were not read, may not have"
+        return f"every rank that was read has joined, and {name_ranks(hang.unread)}, which were not read, may not have"
     unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _may_wait(hang, r)))
-    return f"the flight recorder of {_ranks(unread)}, which may wait for others, was not had" if unread else ""
+    return f"the flight recorder of {name_ranks(unread)}, which may wait for others, was not had" if unread else ""
 
 
 def _members_not_read(hang: Hang) -> str:
@@ -131,7 +131,7 @@ def _members_not_read(hang: Hang) -> str:
     if wait is None:
         return ""
     return (
-        f"{_ranks(wait.waiting)} {plural('waits', wait.waiting)} in {wait.what}, and whether all other "
+        f"{name_ranks(wait.waiting)} {plural('waits', wait.waiting)} in {wait.what}, and whether all other "
         f"members of the group have begun it is not known: collect the logs of all ranks, and {_RECORDERS}"
     )
 
@@ -145,8 +145,8 @@ def _out_of_step(hang: Hang, wait: Wait) -> str:
     if not ahead:
         return ""
     return (
-        f"{_ranks(sorted(ahead))} completed operations after number {wait.sequence} of {group.title}, in which "
-        f"{_ranks(wait.waiting)} still {plural('waits', wait.waiting)}: for them it was another operation, "
+        f"{name_ranks(sorted(ahead))} completed operations after number {wait.sequence} of {group.title}, in which "
+        f"{name_ranks(wait.waiting)} still {plural('waits', wait.waiting)}: for them it was another operation, "
         "so the ranks are out of step, and what it was is not recorded"
     )
 
@@ -171,10 +171,6 @@ def places(hang: Hang) -> str:
     for rank, standing in sorted(hang.standings.items()):
         place = f" at {standing.frame.file.rpartition('/')[2]}:{standing.frame.line}" if standing.frame else ""
         together.setdefault((standing.phrase, place), []).append(rank)
-    told = [f"{_ranks(ranks)} {plural(phrase, ranks)}{place}" for (phrase, place), ranks in together.items()]
+    told = [f"{name_ranks(ranks)} {plural(phrase, ranks)}{place}" for (phrase, place), ranks in together.items()]
     more = f"; and {len(told) - _MOST_PLACES} places more" if len(told) > _MOST_PLACES else ""
     return "; ".join(told[:_MOST_PLACES]) + more
-
-
-def _ranks(ranks: list[int] | tuple[int, ...]) -> str:
-    return name_ranks(ranks)

@@ -101,6 +101,4 @@ def _record(found: Finding) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    if not ranks:
-        return "no rank"
-    return name_ranks(ranks)
+    return name_ranks(ranks) if ranks else "no rank"
