@@ -29,8 +29,8 @@ ENTRIES = (
         source="https://github.com/pytorch/pytorch/issues/9176",
         lint=LintDoc(
             title="a checkpoint whose keys begin with `module.`",
-            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned; of severity info if "
-            "only a test or another method wraps the model, or Accelerate's prepare does.",
+            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned. Possible if only a "
+            "test or another method wraps the model, or Accelerate's prepare does.",
             remedy="Save model.module.state_dict().",
         ),
     ),
@@ -123,7 +123,6 @@ ENTRIES = (
         "state of its own. `--guard checkpoint-race=fix` gives the name to the lowest rank.",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
         lint=LintDoc(
-            severity="error",
             title="several ranks write the same file",
             how_seen="A file is saved, opened for writing, copied or moved, a checkpoint is removed, a folder is made "
             "without exist_ok, or a helper such as save_checkpoint is called: no `if` about the rank, in the "

@@ -207,8 +207,7 @@ ENTRIES = (
         "replace `if tensor` by torch.where.",
         source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
         lint=LintDoc(
-            severity="info",
-            title="a tensor's value is read on every step",
+            title="a value of each parameter is read on every step",
             how_seen="In the innermost training loop, below no `if`, a loop over all parameters reads one value of "
             "each.",
             remedy="Keep the sum on the device (`total += loss.detach()`) and read it every 100 steps; of many "

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from distdbg.lint import all_rules, docs
 from distdbg.lint.linting import lint_text
+from distdbg.model import Severity
 
 HERE = Path(__file__).parent
+SEVERITIES = get_args(Severity)
 CASES = sorted(HERE.glob("*/*.py"))
 _EXPECT = re.compile(r"#\s*expect:\s*([\w-]+(?:\s*,\s*[\w-]+)*)")
 
@@ -121,3 +124,11 @@ def test_warning_of_a_guard_is_kept_whatever_is_saved_first(order: int) -> None:
     text = SAVES_UNDER_LOCAL_RANK.format(first=saves[0], second=saves[1])
     findings = [f for f in lint_text("train.py", text).findings if f.evidence[0].line == 10]
     assert [(f.id, f.severity) for f in findings] == [("checkpoint-race", "warning")]
+
+
+def test_severity_of_a_rule_is_the_worst_of_its_examples() -> None:
+    """SARIF and `--rules` show it."""
+    for doc in docs():
+        texts = (path.read_text(encoding="utf-8") for path in (HERE / doc.id).glob("bad_*.py"))
+        severities = {f.severity for text in texts for f in lint_text("train.py", text).findings if f.id == doc.id}
+        assert min(severities, key=SEVERITIES.index) == doc.severity, doc.id

@@ -47,7 +47,6 @@ def check(context: Context) -> Iterator[Hit]:
             call,
             text,
             "likely" if sure else "possible",
-            severity=None if sure else "info",
             related=((wrap, "wrapped here"),),
         )
 

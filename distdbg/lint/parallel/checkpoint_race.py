@@ -49,7 +49,7 @@ def check(context: Context) -> Iterator[Hit]:
                 call,
                 _text(context, write),
                 "likely" if sure else "possible",
-                severity="warning" if sure else "info",
+                severity=None if sure else "info",
                 related=tuple((way, "called here, by every rank") for way in islice(ways, _MAX_CALLERS)),
             )
 
@@ -92,7 +92,7 @@ def _on_each_node(context: Context, found: list[Write]) -> Iterator[Hit]:
                 guards[0].node,
                 "local rank 0 of every node saves here: on a shared disk several nodes write one file",
                 "likely" if sure else "possible",
-                severity="warning" if sure else "info",
+                severity=None if sure else "info",
                 related=((write.call, "the save"),),
             )
 

@@ -31,7 +31,7 @@ def into_a_folder_of_another_rank(context: Context, found: list[Write]) -> Itera
                     folder in names_in(v) for v in (write.path, *(v for n in names for v in context.values.bound(n)))
                 ):
                     text = f"only one rank makes {folder}, and every rank writes into it: it may not be there yet"
-                    yield Hit(write.call, text, severity="warning", related=((made, "made here, by one rank"),))
+                    yield Hit(write.call, text, related=((made, "made here, by one rank"),))
                     break
 
 
@@ -57,5 +57,5 @@ def read_before_it_is_written(context: Context, found: list[Write]) -> Iterator[
             if same and behind and not context.ranks.guarded(read):
                 path = script.source(write.path)[:60]
                 text = f"only one rank writes {path}, and every rank reads it with no barrier between"
-                yield Hit(read, text, severity="warning", related=((write.call, "written here, by one rank"),))
+                yield Hit(read, text, related=((write.call, "written here, by one rank"),))
                 break

@@ -1,4 +1,4 @@
-"""A value is read from the GPU on every step, or for every parameter of every step."""
+"""A value of each parameter is read from the GPU on every step."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def _of_each_parameter(context: Context, loop: Loop) -> Hit | None:
                         call,
                         f"{script.source(call)[:60]} for each parameter on every step: the host waits for the GPU "
                         "as many times",
-                        severity="warning",
                         related=((inner, "the loop over parameters"), (loop, "the training loop")),
                     )
     return None
