@@ -144,6 +144,21 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="start-stalled",
+        severity="warning",
+        title="no rank has begun to train, or a job stands still early",
+        meaning="For a minute no rank has made a step or a call of torch.distributed, and some ranks do nothing: an "
+        "import, a download, a compilation, a lock file of an earlier run, a rendezvous, or ranks that wait for one of "
+        "these. The job has made fewer than three steps and eight calls: it is too young for its pace to be known, so "
+        "that nobody can tell a long pause from a hang.",
+        how_seen="The heartbeat pages, CPU time and bytes of all ranks, their children included: for a minute a rank "
+        "made no progress and did nothing. Then the stacks show where each rank is. The job is not ended, and the "
+        "finding is dropped once the ranks go on.",
+        remedy="Look at the lines that are named. `--hang-timeout SECONDS` says after how long without any work a "
+        "start is a hang.",
+        source="https://pytorch.org/docs/stable/distributed.html#initialization",
+    ),
+    FindingDoc(
         id="stuck-in-dataloader",
         severity="error",
         title="a rank waits for its next batch",
@@ -172,6 +187,19 @@ ENTRIES = (
         source="https://docs.python.org/3/c-api/init.html#thread-state-and-the-global-interpreter-lock",
     ),
     FindingDoc(
+        id="stuck-in-python",
+        severity="error",
+        title="a rank is held up in its own Python code",
+        meaning="A rank sleeps, polls or computes in a line of the script or of a library, while its peers wait "
+        "for it in a collective. The peers are healthy, although a later timeout names one of them.",
+        how_seen="The rank's stack ends in Python code and not in a communication; its process sleeps, or uses CPU "
+        "between two looks; and the flight recorders show that it never entered the operation that its "
+        "peers wait in.",
+        remedy="Look at the line that is named: it waits for something that does not happen. Limit the number of "
+        "retries, and let every rank learn (by a flag that is all-reduced) when one gives up.",
+        source="https://github.com/pytorch/pytorch/issues/122694",
+    ),
+    FindingDoc(
         id="stuck-on-device",
         severity="error",
         title="the device of a rank does not finish what its host has enqueued",
@@ -187,34 +215,6 @@ ENTRIES = (
         "look for Xid errors of that GPU, its NVLink and its NIC (`distdbg preflight`), and leave the GPU out to see "
         "whether the hang moves with it.",
         source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
-    ),
-    FindingDoc(
-        id="stuck-in-python",
-        severity="error",
-        title="a rank is held up in its own Python code",
-        meaning="A rank sleeps, polls or computes in a line of the script or of a library, while its peers wait "
-        "for it in a collective. The peers are healthy, although a later timeout names one of them.",
-        how_seen="The rank's stack ends in Python code and not in a communication; its process sleeps, or uses CPU "
-        "between two looks; and the flight recorders show that it never entered the operation that its "
-        "peers wait in.",
-        remedy="Look at the line that is named: it waits for something that does not happen. Limit the number of "
-        "retries, and let every rank learn (by a flag that is all-reduced) when one gives up.",
-        source="https://github.com/pytorch/pytorch/issues/122694",
-    ),
-    FindingDoc(
-        id="start-stalled",
-        severity="warning",
-        title="no rank has begun to train, or a job stands still early",
-        meaning="For a minute no rank has made a step or a call of torch.distributed, and some ranks do nothing: an "
-        "import, a download, a compilation, a lock file of an earlier run, a rendezvous, or ranks that wait for one of "
-        "these. The job has made fewer than three steps and eight calls: it is too young for its pace to be known, so "
-        "that nobody can tell a long pause from a hang.",
-        how_seen="The heartbeat pages, CPU time and bytes of all ranks, their children included: for a minute a rank "
-        "made no progress and did nothing. Then the stacks show where each rank is. The job is not ended, and the "
-        "finding is dropped once the ranks go on.",
-        remedy="Look at the lines that are named. `--hang-timeout SECONDS` says after how long without any work a "
-        "start is a hang.",
-        source="https://pytorch.org/docs/stable/distributed.html#initialization",
     ),
     FindingDoc(
         id="stuck-on-io",

@@ -63,52 +63,6 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
-        id="collective-in-handler",
-        severity="warning",
-        title="a collective in __del__, at exit, or behind except",
-        meaning="A collective needs all ranks at one time. Garbage is collected, processes end and errors are raised "
-        "on each rank by itself: the rank that enters waits for ranks that never come, or takes part in another "
-        "collective of theirs.",
-        how_seen="By lint alone: `distdbg launch` reports the hang that follows as collective-not-joined.",
-        remedy="Let all ranks learn of an error first (an all_reduce of a flag behind the `try`), and call "
-        "collectives at a fixed place of the loop or of the end of training.",
-        source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown",
-        lint=LintDoc(
-            how_seen="A collective of all ranks in a method `__del__`, in a function that atexit.register is given, "
-            "or in an `except` of an error that one rank alone may have, with no collective in the `try`.",
-        ),
-    ),
-    FindingDoc(
-        id="work-not-waited",
-        severity="warning",
-        title="an asynchronous operation that nothing waits for",
-        meaning="isend, irecv and collectives with async_op=True return a handle at once, before the operation is "
-        "finished. Where it is dropped, the next lines may read tensors that have not arrived, or change those that "
-        "are still sent: results are wrong from time to time, and an error of the operation is lost.",
-        how_seen="By lint alone: no guard reports it. Torch gives no event for `wait()`, and its flight recorder says "
-        "when an operation was finished, not who waited for it.",
-        remedy="Keep the handle and call its wait() before the tensors are used, or leave async_op out.",
-        source="https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations",
-        lint=LintDoc(
-            how_seen="The call is a statement of its own, and not within a coalescing manager, whose end waits. A "
-            "handle that is assigned is taken for waited for.",
-        ),
-    ),
-    FindingDoc(
-        id="gradients-summed",
-        severity="warning",
-        title="gradients summed over the ranks, and not divided",
-        meaning="all_reduce sums. Without a division by the number of ranks each step is world size times as large as "
-        "on one GPU, and the learning rate that was tuned there diverges.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Divide by dist.get_world_size() behind the all_reduce, or reduce with op=dist.ReduceOp.AVG.",
-        source="https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html#distributed-training",
-        lint=LintDoc(
-            how_seen="A loop calls all_reduce on `.grad` of each parameter with a sum over all ranks, and neither this "
-            "function nor one that calls it divides, multiplies or asks for the number of ranks.",
-        ),
-    ),
-    FindingDoc(
         id="checkpoint-race",
         severity="warning",
         title="several ranks write the same checkpoint file",
@@ -150,6 +104,36 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="collective-in-handler",
+        severity="warning",
+        title="a collective in __del__, at exit, or behind except",
+        meaning="A collective needs all ranks at one time. Garbage is collected, processes end and errors are raised "
+        "on each rank by itself: the rank that enters waits for ranks that never come, or takes part in another "
+        "collective of theirs.",
+        how_seen="By lint alone: `distdbg launch` reports the hang that follows as collective-not-joined.",
+        remedy="Let all ranks learn of an error first (an all_reduce of a flag behind the `try`), and call "
+        "collectives at a fixed place of the loop or of the end of training.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#shutdown",
+        lint=LintDoc(
+            how_seen="A collective of all ranks in a method `__del__`, in a function that atexit.register is given, "
+            "or in an `except` of an error that one rank alone may have, with no collective in the `try`.",
+        ),
+    ),
+    FindingDoc(
+        id="collective-on-cpu-tensor",
+        severity="warning",
+        title="a collective of NCCL gets a tensor of the host",
+        meaning="NCCL moves tensors of a GPU only. all_reduce of `torch.tensor([total])` raises: there is no backend "
+        "for the device cpu. Code that ran on one process, or with gloo, does so at its first evaluation on several.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Make the tensor with device=… of this rank, or move it there before the call.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#backends",
+        lint=LintDoc(
+            how_seen="A file names the backend nccl and no other, and a tensor that torch.tensor, zeros, FloatTensor "
+            "or their like make without a device goes into all_reduce, broadcast, reduce or all_gather of all ranks.",
+        ),
+    ),
+    FindingDoc(
         id="ddp-without-device-ids",
         severity="warning",
         title="DDP over GPUs without device_ids",
@@ -160,6 +144,22 @@ ENTRIES = (
         "the message of the exception that it ends with.",
         remedy="Call torch.cuda.set_device(local_rank) first, and pass device_ids=[local_rank].",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+    ),
+    FindingDoc(
+        id="device-set-late",
+        severity="warning",
+        title="a rank chooses its GPU after it has used one",
+        meaning="Until torch.cuda.set_device is called, the current GPU of each rank is GPU 0. A barrier before that "
+        "line makes communicators and contexts there for all ranks of a node: memory that is missing later, or an "
+        "error, as NCCL refuses two ranks on one device.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group, or give that its "
+        "device_id.",
+        source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html",
+        lint=LintDoc(
+            how_seen="torch.cuda.set_device behind init_process_group in the same function, and a collective between "
+            "the two. Without one nothing is said: NCCL starts with the first collective.",
+        ),
     ),
     FindingDoc(
         id="fsdp-dtype-mismatch",
@@ -213,6 +213,20 @@ ENTRIES = (
         "FullStateDictConfig(offload_to_cpu=True, rank0_only=True). Or save shards: "
         "torch.distributed.checkpoint.",
         source="https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict.StateDictOptions",
+    ),
+    FindingDoc(
+        id="gradients-summed",
+        severity="warning",
+        title="gradients summed over the ranks, and not divided",
+        meaning="all_reduce sums. Without a division by the number of ranks each step is world size times as large as "
+        "on one GPU, and the learning rate that was tuned there diverges.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Divide by dist.get_world_size() behind the all_reduce, or reduce with op=dist.ReduceOp.AVG.",
+        source="https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html#distributed-training",
+        lint=LintDoc(
+            how_seen="A loop calls all_reduce on `.grad` of each parameter with a sum over all ranks, and neither this "
+            "function nor one that calls it divides, multiplies or asks for the number of ranks.",
+        ),
     ),
     FindingDoc(
         id="loss-outside-autocast",
@@ -300,6 +314,38 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
+        id="seeds-lost-in-spawn",
+        severity="warning",
+        title="the seed is set before the ranks are started",
+        meaning="torch.multiprocessing.spawn starts new interpreters: they import the script again and begin with "
+        "random seeds of their own. What the parent seeded holds for the parent alone, and no run can be repeated.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Set the seed at the start of the function that spawn runs, with the rank added where ranks should "
+        "draw different numbers.",
+        source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
+        lint=LintDoc(
+            how_seen="torch.manual_seed in the function that calls spawn, before it, and nothing seeds in the "
+            "function that spawn starts or in what that calls.",
+        ),
+    ),
+    FindingDoc(
+        id="tracker-on-every-rank",
+        severity="warning",
+        title="every rank starts a run of the experiment tracker",
+        meaning="wandb.init and its like start one run in each process that calls them. With N ranks the tracker shows "
+        "N runs of one job, each with the losses of its own batches, and the ranks that have nothing to log send "
+        "system metrics all the same.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Call it under `if rank == 0:`, and log there only; or give each rank's run a common group and the rank "
+        "as its name.",
+        source="https://docs.wandb.ai/guides/track/log/distributed-training/",
+        lint=LintDoc(
+            how_seen="wandb.init, mlflow.start_run, neptune.init_run, swanlab.init, clearml's Task.init or "
+            "comet_ml.Experiment without a test of the rank around it and without the rank among its arguments, in a "
+            "function of which the file shows that each rank runs it.",
+        ),
+    ),
+    FindingDoc(
         id="weights-desynced",
         severity="warning",
         title="ranks that average their gradients have different weights",
@@ -325,65 +371,19 @@ ENTRIES = (
         ),
     ),
     FindingDoc(
-        id="tracker-on-every-rank",
+        id="work-not-waited",
         severity="warning",
-        title="every rank starts a run of the experiment tracker",
-        meaning="wandb.init and its like start one run in each process that calls them. With N ranks the tracker shows "
-        "N runs of one job, each with the losses of its own batches, and the ranks that have nothing to log send "
-        "system metrics all the same.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Call it under `if rank == 0:`, and log there only; or give each rank's run a common group and the rank "
-        "as its name.",
-        source="https://docs.wandb.ai/guides/track/log/distributed-training/",
+        title="an asynchronous operation that nothing waits for",
+        meaning="isend, irecv and collectives with async_op=True return a handle at once, before the operation is "
+        "finished. Where it is dropped, the next lines may read tensors that have not arrived, or change those that "
+        "are still sent: results are wrong from time to time, and an error of the operation is lost.",
+        how_seen="By lint alone: no guard reports it. Torch gives no event for `wait()`, and its flight recorder says "
+        "when an operation was finished, not who waited for it.",
+        remedy="Keep the handle and call its wait() before the tensors are used, or leave async_op out.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations",
         lint=LintDoc(
-            how_seen="wandb.init, mlflow.start_run, neptune.init_run, swanlab.init, clearml's Task.init or "
-            "comet_ml.Experiment without a test of the rank around it and without the rank among its arguments, in a "
-            "function of which the file shows that each rank runs it.",
-        ),
-    ),
-    FindingDoc(
-        id="collective-on-cpu-tensor",
-        severity="warning",
-        title="a collective of NCCL gets a tensor of the host",
-        meaning="NCCL moves tensors of a GPU only. all_reduce of `torch.tensor([total])` raises: there is no backend "
-        "for the device cpu. Code that ran on one process, or with gloo, does so at its first evaluation on several.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Make the tensor with device=… of this rank, or move it there before the call.",
-        source="https://docs.pytorch.org/docs/stable/distributed.html#backends",
-        lint=LintDoc(
-            how_seen="A file names the backend nccl and no other, and a tensor that torch.tensor, zeros, FloatTensor "
-            "or their like make without a device goes into all_reduce, broadcast, reduce or all_gather of all ranks.",
-        ),
-    ),
-    FindingDoc(
-        id="seeds-lost-in-spawn",
-        severity="warning",
-        title="the seed is set before the ranks are started",
-        meaning="torch.multiprocessing.spawn starts new interpreters: they import the script again and begin with "
-        "random seeds of their own. What the parent seeded holds for the parent alone, and no run can be repeated.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Set the seed at the start of the function that spawn runs, with the rank added where ranks should "
-        "draw different numbers.",
-        source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
-        lint=LintDoc(
-            how_seen="torch.manual_seed in the function that calls spawn, before it, and nothing seeds in the "
-            "function that spawn starts or in what that calls.",
-        ),
-    ),
-    FindingDoc(
-        id="device-set-late",
-        severity="warning",
-        title="a rank chooses its GPU after it has used one",
-        meaning="Until torch.cuda.set_device is called, the current GPU of each rank is GPU 0. A barrier before that "
-        "line makes communicators and contexts there for all ranks of a node: memory that is missing later, or an "
-        "error, as NCCL refuses two ranks on one device.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group, or give that its "
-        "device_id.",
-        source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html",
-        lint=LintDoc(
-            how_seen="torch.cuda.set_device behind init_process_group in the same function, and a collective between "
-            "the two. Without one nothing is said: NCCL starts with the first collective.",
+            how_seen="The call is a statement of its own, and not within a coalescing manager, whose end waits. A "
+            "handle that is assigned is taken for waited for.",
         ),
     ),
 )

@@ -4,19 +4,17 @@ from distdbg.model import FindingDoc, LintDoc
 
 ENTRIES = (
     FindingDoc(
-        id="metric-of-one-rank",
+        id="clip-after-step",
         severity="warning",
-        title="a metric of one rank's part of the data",
-        meaning="A DistributedSampler gives each rank a part of the validation data. What a rank adds up is the "
-        "metric of its part: rank 0 reports that of 1 / world size of the data, and ranks that choose the best "
-        "checkpoint or stop early by it may disagree.",
+        title="gradients clipped after the step",
+        meaning="The step has used the gradients as they were; clipping them afterwards changes nothing, as the next "
+        "batch clears them. Training is as unstable as without clipping.",
         how_seen="By lint alone: no guard reports it.",
-        remedy="Add the sums and the counts up with all_reduce before they are divided and shown.",
-        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
+        remedy="Clip between backward() and step(); with a GradScaler behind scaler.unscale_(optimizer).",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",
         lint=LintDoc(
-            how_seen="A function without gradients adds up values over a loader with a DistributedSampler and returns "
-            "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for "
-            "the world size.",
+            how_seen="In a loop that trains, clip_grad_norm_ follows a step, and no other step follows before the "
+            "gradients are cleared or computed anew. Where its result is kept, or the norm is inf, it measures.",
         ),
     ),
     FindingDoc(
@@ -135,6 +133,21 @@ ENTRIES = (
         source="https://proceedings.mlr.press/v28/pascanu13.html",
     ),
     FindingDoc(
+        id="gradients-cleared-early",
+        severity="warning",
+        title="gradients cleared before the step that should use them",
+        meaning="zero_grad between backward and step: the step has no gradients, and nothing is trained. Or zero_grad "
+        "in front of each backward pass, and a step after several: the step uses the gradients of the last micro-batch "
+        "only, and the batch is smaller than it was meant to be. No error says so.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Clear the gradients where the step is, right after it.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
+        lint=LintDoc(
+            how_seen="The optimizer that steps every so many batches, or after a loop over micro-batches, is cleared "
+            "for each batch, under no test; or it is cleared between a backward pass and its step.",
+        ),
+    ),
+    FindingDoc(
         id="graph-retained",
         severity="warning",
         title="the graphs of old steps are kept alive",
@@ -167,6 +180,18 @@ ENTRIES = (
         remedy="Take the number of the layer out of the name (`int(name.split('.')[1])`) instead of looking for a "
         "part of it, and print what each group holds.",
         source="https://arxiv.org/abs/1801.06146",
+    ),
+    FindingDoc(
+        id="learning-rate-zero",
+        severity="warning",
+        title="a schedule has set the learning rate to 0, and the training goes on",
+        meaning="With a learning rate of 0 an optimizer changes no parameter: the steps that follow cost time and "
+        "train nothing. Usual causes are a schedule that is shorter than the training, and one that counts something "
+        "else than the steps.",
+        how_seen="Before each step the learning rates of the optimizer of a schedule: all are 0 for the newest quarter "
+        "of all steps, at least for ten, or for all steps of a script that has ended.",
+        remedy="Make the schedule as long as the training, in the unit in which scheduler.step() is called.",
+        source="https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
     ),
     FindingDoc(
         id="leftover-steps-dropped",
@@ -223,6 +248,22 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         lint=LintDoc(
             how_seen="Backward passes are accumulated, and nothing divides a loss between the model and the step.",
+        ),
+    ),
+    FindingDoc(
+        id="metric-of-one-rank",
+        severity="warning",
+        title="a metric of one rank's part of the data",
+        meaning="A DistributedSampler gives each rank a part of the validation data. What a rank adds up is the "
+        "metric of its part: rank 0 reports that of 1 / world size of the data, and ranks that choose the best "
+        "checkpoint or stop early by it may disagree.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Add the sums and the counts up with all_reduce before they are divided and shown.",
+        source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
+        lint=LintDoc(
+            how_seen="A function without gradients adds up values over a loader with a DistributedSampler and returns "
+            "or prints the sum, and neither it, nor what it calls, nor its callers reduce, gather or ask for "
+            "the world size.",
         ),
     ),
     FindingDoc(
@@ -371,6 +412,23 @@ ENTRIES = (
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#setting-requires-grad",
     ),
     FindingDoc(
+        id="schedule-length-wrong",
+        severity="warning",
+        title="a schedule that is too long for the run",
+        meaning="Accelerate steps a prepared scheduler once for each rank, so its length is that of all ranks "
+        "together. A number of steps from the whole loader, before it is shared among the ranks, times the number of "
+        "ranks is too long by the number of ranks: the learning rate never comes down.",
+        how_seen="By lint alone: no guard reports it.",
+        remedy="Divide the length of the loader by accelerator.num_processes before it becomes steps, or take it from "
+        "the loader that prepare() returned.",
+        source="https://github.com/huggingface/diffusers/pull/8312",
+        lint=LintDoc(
+            how_seen="The length of a loader before prepare() goes into the steps of a schedule times the number of "
+            "ranks; or (info) the steps of a schedule are multiplied by those of accumulation, or are the "
+            "micro-batches of all epochs.",
+        ),
+    ),
+    FindingDoc(
         id="scheduler-before-optimizer",
         severity="warning",
         title="the scheduler steps before the optimizer",
@@ -387,18 +445,6 @@ ENTRIES = (
             "the same level, and is given no epoch.",
             remedy="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         ),
-    ),
-    FindingDoc(
-        id="learning-rate-zero",
-        severity="warning",
-        title="a schedule has set the learning rate to 0, and the training goes on",
-        meaning="With a learning rate of 0 an optimizer changes no parameter: the steps that follow cost time and "
-        "train nothing. Usual causes are a schedule that is shorter than the training, and one that counts something "
-        "else than the steps.",
-        how_seen="Before each step the learning rates of the optimizer of a schedule: all are 0 for the newest quarter "
-        "of all steps, at least for ten, or for all steps of a script that has ended.",
-        remedy="Make the schedule as long as the training, in the unit in which scheduler.step() is called.",
-        source="https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
     ),
     FindingDoc(
         id="scheduler-cadence",
@@ -466,51 +512,5 @@ ENTRIES = (
         "to the end, or the schedule had made all the moves it was planned for.",
         remedy="Give the warm-up a few percent of the steps that the run will really make.",
         source="https://huggingface.co/docs/transformers/main_classes/optimizer_schedules",
-    ),
-    FindingDoc(
-        id="clip-after-step",
-        severity="warning",
-        title="gradients clipped after the step",
-        meaning="The step has used the gradients as they were; clipping them afterwards changes nothing, as the next "
-        "batch clears them. Training is as unstable as without clipping.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Clip between backward() and step(); with a GradScaler behind scaler.unscale_(optimizer).",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",
-        lint=LintDoc(
-            how_seen="In a loop that trains, clip_grad_norm_ follows a step, and no other step follows before the "
-            "gradients are cleared or computed anew. Where its result is kept, or the norm is inf, it measures.",
-        ),
-    ),
-    FindingDoc(
-        id="gradients-cleared-early",
-        severity="warning",
-        title="gradients cleared before the step that should use them",
-        meaning="zero_grad between backward and step: the step has no gradients, and nothing is trained. Or zero_grad "
-        "in front of each backward pass, and a step after several: the step uses the gradients of the last micro-batch "
-        "only, and the batch is smaller than it was meant to be. No error says so.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Clear the gradients where the step is, right after it.",
-        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
-        lint=LintDoc(
-            how_seen="The optimizer that steps every so many batches, or after a loop over micro-batches, is cleared "
-            "for each batch, under no test; or it is cleared between a backward pass and its step.",
-        ),
-    ),
-    FindingDoc(
-        id="schedule-length-wrong",
-        severity="warning",
-        title="a schedule that is too long for the run",
-        meaning="Accelerate steps a prepared scheduler once for each rank, so its length is that of all ranks "
-        "together. A number of steps from the whole loader, before it is shared among the ranks, times the number of "
-        "ranks is too long by the number of ranks: the learning rate never comes down.",
-        how_seen="By lint alone: no guard reports it.",
-        remedy="Divide the length of the loader by accelerator.num_processes before it becomes steps, or take it from "
-        "the loader that prepare() returned.",
-        source="https://github.com/huggingface/diffusers/pull/8312",
-        lint=LintDoc(
-            how_seen="The length of a loader before prepare() goes into the steps of a schedule times the number of "
-            "ranks; or (info) the steps of a schedule are multiplied by those of accumulation, or are the "
-            "micro-batches of all epochs.",
-        ),
     ),
 )
