@@ -137,10 +137,16 @@ def _explains(root: Finding, other: Finding) -> bool:
     # So did a device that failed: CUDA's error on its ranks is how they noticed.
     # Where a rank hangs while it handles an exception, in a `finally` say, it came there by that exception.
     hangs = other.cause_class is CauseClass.STUCK
-    took_down = root.id in _NODES_GONE and not (hangs and _is_earlier(other, root))
+    took_down = _is_loss_of_nodes(root) and not (hangs and _is_earlier(other, root))
     handles = root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and hangs
     from_here = took_down or (root.id == _DEVICE and other.id == "cuda-error") or handles
     return from_here and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+
+
+def _is_loss_of_nodes(finding: Finding) -> bool:
+    """Whether the launcher or an agent recorded that a node is gone: a rank's message about the network is no such
+    record, and the rank has an exit code."""
+    return finding.id in _NODES_GONE and finding.cause_class is CauseClass.KILLED_OR_OOM
 
 
 def _is_earlier(finding: Finding, other: Finding) -> bool:
@@ -251,7 +257,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     own = {f.rank.rank: f for f in failures(evidence)}
     if root is not None and root.id == _LAUNCHER_LOST:
         return None, _no_exit_code(evidence)
-    if root is not None and root.id in _NODES_GONE and root.nodes and evidence.run_id:  # the code is our launcher's
+    if root is not None and _is_loss_of_nodes(root) and root.nodes and evidence.run_id:  # the code is our launcher's
         return EXIT_LOST, f"the loss of {', '.join(root.nodes)}"
     early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
     for rank in root.ranks if root is not None and not early else ():

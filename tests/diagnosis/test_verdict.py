@@ -283,3 +283,12 @@ def test_impossible_time_of_an_end_makes_no_duration(tmp_path):
     late = replace(evidence.ranks[2], ended=1e40)
     facts = run_facts(replace(evidence, ranks=(*evidence.ranks[:2], late)))
     assert facts["ended"] is None or facts["ended"] < 2**33
+
+
+def test_message_about_the_network_leaves_the_ranks_own_exit_code(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(1, "RuntimeError", "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: "
+               "Connection refused, remote=[127.0.0.1]:54156", t=7.0)  # fmt: skip
+    run.rest(-15, t=9.0, asked=7.5)
+    report = run.closes().report()
+    assert (report.findings[0].id, report.exit_code, report.exit_code_of) == ("network-cut", 1, "rank 1")
