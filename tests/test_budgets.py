@@ -30,7 +30,7 @@ class Budget:
 
 BUDGETS = {
     "launch": Budget(14_610, 12_500),
-    "evidence": Budget(12957, 11_000),
+    "evidence": Budget(13_040, 11_000),
     "diagnosis": Budget(13_180, 10_000),
     "worker": Budget(11_530, 9_500),
     "shrink": Budget(10_367, 7_500),

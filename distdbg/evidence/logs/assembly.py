@@ -14,7 +14,7 @@ from distdbg.evidence.logs.events import Event, events_in, missing_ranks
 from distdbg.evidence.logs.exits import Exit
 from distdbg.evidence.logs.kernel import killed_pid
 from distdbg.evidence.logs.local_ranks import NodeRanks
-from distdbg.evidence.logs.logged_values import as_fact, lasting_non_finite
+from distdbg.evidence.logs.logged_values import LoggedValues, add_facts
 from distdbg.evidence.logs.messages import OF_WATCHDOG
 from distdbg.evidence.logs.nccl import all_of_nccl, read_nccl_log
 from distdbg.evidence.logs.process import LoggedProcess
@@ -103,6 +103,7 @@ class Assembly:
         #: what launchers and schedulers say of the job, by the host that they speak of
         self._launchers: dict[str, LoggedProcess] = {}
         self._timed_out = False
+        self._logged: list[LoggedValues] = []
         self._decisive: list[DecisiveLine] = []
         self._watchdogs: list[tuple[int | None, str, list[str]]] = []
 
@@ -116,6 +117,7 @@ class Assembly:
             last_end = max((one.line for one in file.exits if one.code), default=0)
             for source in file.sources:
                 self._source(file, source, last_end)
+        add_facts(self._logged)
         if any(process.exceptions for process in self._ranks.values()):
             self._unattributed = [process for process in self._unattributed if process not in self._controllers]
         self._give_to_only_failed()
@@ -134,16 +136,16 @@ class Assembly:
         if speaks_of_watchdog(source.text):
             self._watchdogs.append((source.rank, file.path, [line.text for line in source.lines]))
         events = [event for event in events_in(source, last_end) if not self._given_to_others(file, source, event)]
-        values = lasting_non_finite(source.lines)
+        self._logged.append(values := LoggedValues(source.lines, file.path))
         if source.rank is not None:
             process = self._of_rank(source.rank)
-        elif events or values or _complains(source):
+        elif events or values.lasting or _complains(source):
             process = self._of_unknown(source.host, source.pod, source.pid, source.local_rank)
             self._controllers += [process] if source.controls else []
         else:
             return
         _add_texts(process, file, source)
-        process.guards += [as_fact(values, process.rank, file.path)] if values else []
+        values.process = process
         for event in events:
             if event.child is None or source.rank is not None:
                 rank = _writer_of(source, event)
@@ -205,8 +207,7 @@ class Assembly:
         rank = file.ray_workers.get(("", int(said[0]))) if said else None
         if rank is None:
             return False
-        process = self._of_rank(rank)
-        if not process.exceptions:
+        if not (process := self._of_rank(rank)).exceptions:
             process.exceptions.append(self._fact(file, source, event, rank))
         return True
 
@@ -247,8 +248,7 @@ class Assembly:
 
     def _order(self, file: LogFile, t: float | None, line: int, host: str) -> float:
         """What orders events: the time, and within one time the line; the line alone where one log has no times."""
-        known = file.t_of(t, line, host)
-        if known is not None:
+        if (known := file.t_of(t, line, host)) is not None:
             return known + line * 1e-9
         return line * 1e-6 if len(self._files) == 1 and not self._timed else 0.0
 
